@@ -5,8 +5,8 @@
 """RoCE GIDs: what one row of a port's GID table means, and which row an application should use.
 
 Pure functions over text, shared by the node facts and by the pod facts (which get their text from a shell probe).
-Text comes from ``/sys/class/infiniband/DEV/ports/P/gids/N`` and ``gid_attrs/{types,ndevs}/N``, documented in the kernel's
-``Documentation/ABI/stable/sysfs-class-infiniband``.
+Text comes from ``/sys/class/infiniband/DEV/ports/P/gids/N`` and ``gid_attrs/{types,ndevs}/N``, documented in the
+kernel's ``Documentation/ABI/stable/sysfs-class-infiniband``.
 
 A row is a dict::
 
@@ -24,17 +24,18 @@ import socket
 ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 _IPV4_MAPPED = b"\0" * 10 + b"\xff\xff"
-# The best row for traffic between nodes: an IPv4 rail is routed by its IPv4 address; on an IPv6 rail the advertised global
-# prefix is routed, while unique-local addresses are often placeholders of an IPAM plugin that nobody routes.
+# The best row for traffic between nodes: an IPv4 rail is routed by its IPv4 address; on an IPv6 rail the advertised
+# global prefix is routed, while unique-local addresses are often placeholders of an IPAM plugin that nobody routes.
 _PREFERENCE = {"ipv4": 0, "global": 1, "unique_local": 2}
 
 
 def parse_gid(text: str) -> dict:
     """Classify the text of one GID.
 
-    :param text: as sysfs prints it (eight groups of four hexadecimal digits) or any other way to write an IPv6 address.
-    :returns: ``{gid, address, scope}``: the GID in the long form of sysfs, the IPv4 or short IPv6 address that it stands
-        for (None when zero), and its scope. All three are None when the text is not a GID.
+    :param text: as sysfs prints it (eight groups of four hexadecimal digits) or any other way to write an IPv6
+        address.
+    :returns: ``{gid, address, scope}``: the GID in the long form of sysfs, the IPv4 or short IPv6 address that it
+        stands for (None when zero), and its scope. All three are None when the text is not a GID.
 
     IPv4 link-local addresses (169.254.0.0/16) count as ``link_local``: they are no more routed than fe80::/10.
     """
@@ -87,12 +88,14 @@ def gid_row(
 ) -> dict:
     """Build one row of a GID table.
 
-    :param type_text: text of ``gid_attrs/types/N``; None when it could not be read. The kernel answers EINVAL for an empty row and
-        DOCA-OFED also for a row whose netdev is in another network namespace, so None is a normal answer.
+    :param type_text: text of ``gid_attrs/types/N``; None when it could not be read. The kernel answers EINVAL for an
+        empty row and DOCA-OFED also for a row whose netdev is in another network namespace, so None is a normal
+        answer.
     :param netdev: text of ``gid_attrs/ndevs/N``; None when it could not be read.
-    :param netdevs_here: names of the netdevs in this network namespace (any container), or None when they are not known.
-    :returns: a row as described at the top of this file. It is usable when its GID is not zero, its type is readable and
-        its netdev is in this namespace; InfiniBand rows have no netdev and need none.
+    :param netdevs_here: names of the netdevs in this network namespace (any container), or None when they are not
+        known.
+    :returns: a row as described at the top of this file. It is usable when its GID is not zero, its type is readable
+        and its netdev is in this namespace; InfiniBand rows have no netdev and need none.
     """
     row = {"index": index, **parse_gid(gid_text)}
     kind = parse_gid_type(type_text, link_layer)
@@ -134,9 +137,10 @@ def best_gid_index(rows, address: str | None = None) -> int | None:
 
     :param rows: rows of one port. Their order does not matter, and the index is never assumed: rows are reused
         when addresses come and go (NVIDIA/nccl#1333) and children of one port share its table (multus-cni#1100).
-    :param address: only the row of this address will do (``10.0.0.1``, ``2001:db8::1``, with or without a prefix length).
-    :returns: the index of the usable RoCE v2 row that is not link-local, IPv4 before global before unique-local, lowest index
-        first. On an InfiniBand port the lowest usable row. None when there is no such row.
+    :param address: only the row of this address will do (``10.0.0.1``, ``2001:db8::1``, with or without a prefix
+        length).
+    :returns: the index of the usable RoCE v2 row that is not link-local, IPv4 before global before unique-local,
+        lowest index first. On an InfiniBand port the lowest usable row. None when there is no such row.
     """
     candidates = [row for row in rows if row.get("usable") is True]
     if address is not None:
@@ -151,7 +155,7 @@ def best_gid_index(rows, address: str | None = None) -> int | None:
 
 
 def _same_form(address: str | None) -> bytes | None:
-    """Return the 16 bytes of a GID for an address, so that two spellings of it compare equal; None if it is no address."""
+    """Return the 16 bytes of the GID of an address, so that two spellings compare equal; None if it is none."""
     bare = str(address).split("/", 1)[0].strip()
     for family in (socket.AF_INET, socket.AF_INET6):
         try:

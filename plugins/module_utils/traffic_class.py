@@ -4,10 +4,10 @@
 
 """The traffic class (ToS byte) that an mlx5 device forces on its queue pairs.
 
-``/sys/class/infiniband/DEV/tc/P/traffic_class`` exists with DOCA-OFED/MLNX_OFED only. Its three states differ in effect and must
-not be mixed up: no file (the driver has no such switch), an empty file (applications choose), and ``Global tclass=N``
-(every queue pair made through the kernel gets N). ``Global tclass=0`` is a forced class 0, not an unset one: the RDMA CNI leaves
-it behind when it writes back the value that it took an empty file for.
+``/sys/class/infiniband/DEV/tc/P/traffic_class`` exists with DOCA-OFED/MLNX_OFED only. Its three states differ in
+effect and must not be mixed up: no file (the driver has no such switch), an empty file (applications choose), and
+``Global tclass=N`` (every queue pair made through the kernel gets N). ``Global tclass=0`` is a forced class 0, not an
+unset one: the RDMA CNI leaves it behind when it writes back the value that it took an empty file for.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def parse_traffic_class(text: str | None) -> dict:
     """Read the content of a ``traffic_class`` file.
 
     :param text: the content, or None when the file does not exist.
-    :returns: ``{state, value, rules}``. state is ``absent``, ``unset`` or ``set``; value is the forced class 0-255 or None; rules are
-        the lines that set a class for some destinations only, as dicts of their keys (``{src_ip, dst_ip, tclass}``, tclass an int).
-        A file with rules but no global line is ``unset`` with rules. Text that is neither gives state None and an extra ``reason``: an
-        unknown format is not an unset class.
+    :returns: ``{state, value, rules}``. state is ``absent``, ``unset`` or ``set``; value is the forced class 0-255 or
+        None; rules are the lines that set a class for some destinations only, as dicts of their keys (``{src_ip,
+        dst_ip, tclass}``, tclass an int). A file with rules but no global line is ``unset`` with rules. Text that is
+        neither gives state None and an extra ``reason``: an unknown format is not an unset class.
     """
     if text is None:
         return {"state": "absent", "value": None, "rules": []}
@@ -55,12 +55,12 @@ def parse_traffic_class(text: str | None) -> dict:
 
 
 def dscp(traffic_class: int) -> int:
-    """Return the DSCP of a traffic class: classes that differ in their two ECN bits only (104, 105, 106) are one class."""
+    """Return the DSCP of a traffic class: 104, 105 and 106 differ in the ECN bits only and are one class."""
     return traffic_class >> 2
 
 
 def _parse_rule(line: str) -> dict | None:
-    """Parse ``src_ip=A,dst_ip=B/32,tclass=41``; None unless every part is ``key=value`` and one of them is the class."""
+    """Parse ``src_ip=A,dst_ip=B/32,tclass=41``; None unless all is ``key=value`` and one is the class."""
     rule: dict = {}
     for part in line.split(","):
         key, equals, value = part.partition("=")

@@ -1,0 +1,154 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reading files of a node without ever failing: a value, or the reason why there is none.
+
+Everything on the node side reads through :class:`Tree`, so that the same code serves the running machine, a mounted
+rescue disk, a chroot and a test.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Callable, NamedTuple
+
+# "Not there" in its variants: the file, the device behind it, or the row of a table (EINVAL and ENODATA are what GID
+# attributes of an empty or foreign row answer, see NVIDIA/nccl#1573).
+ABSENT = frozenset({"ENOENT", "ENOTDIR", "ENODEV", "ENXIO", "EINVAL", "ENODATA", "EOPNOTSUPP"})
+
+_CHUNK = 65536
+_MAXIMUM = 16 * 1024 * 1024
+_MAXIMUM_LINKS = 40
+
+
+class Reading(NamedTuple):
+    """What reading one file gave: ``value`` is its text without the final newline, or None with ``reason`` and the
+    name of the error (``code``, like ``ENOENT``)."""
+
+    value: str | None
+    reason: str | None = None
+    code: str | None = None
+
+    @property
+    def absent(self) -> bool:
+        """True when there is nothing to read, as opposed to something that we may not or cannot read."""
+        return self.value is None and self.code in ABSENT
+
+
+def read_file(path: str) -> bytes:
+    """Read a whole file with as few system calls as possible. Raises OSError.
+
+    O_NONBLOCK keeps a FIFO or a silent device from blocking the run; it means nothing to regular files and sysfs.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        data = os.read(descriptor, _CHUNK)
+        if len(data) < _CHUNK:
+            return data
+        parts = [data]
+        total = len(data)
+        while data and total < _MAXIMUM:
+            data = os.read(descriptor, _CHUNK)
+            parts.append(data)
+            total += len(data)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+class Tree:
+    """A file system as seen from ``root``; paths given to its methods start with ``/`` and mean the inside of it.
+
+    :param root: ``/`` for the running machine.
+    :param read_bytes: replaces the reading of one file (absolute path on this machine in, bytes out, OSError raised).
+        Tests use it for errors that no ordinary file gives, like EINVAL.
+    """
+
+    def __init__(self, root: str = "/", read_bytes: Callable[[str], bytes] | None = None) -> None:
+        self.root = "/" + root.strip("/")
+        self.live = self.root == "/"
+        self.read_bytes = read_bytes or read_file
+
+    def path(self, path: str) -> str:
+        """Return the place of ``path`` on this machine with links resolved inside the root: an absolute link in a
+        mounted tree must not lead to a file of the machine that inspects it."""
+        if self.live:
+            return path
+        todo = [part for part in path.split("/") if part][::-1]
+        done: list[str] = []
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == ".":
+                continue
+            if part == "..":
+                del done[-1:]
+                continue
+            here = self.root + "/" + "/".join([*done, part])
+            try:
+                target = os.readlink(here)
+            except (OSError, ValueError):
+                done.append(part)
+                continue
+            links += 1
+            if links > _MAXIMUM_LINKS:
+                return self.root + path
+            if target.startswith("/"):
+                done = []
+            todo.extend([piece for piece in target.split("/") if piece][::-1])
+        return self.root + "/" + "/".join(done)
+
+    def inside(self, path: str) -> str:
+        """Resolve all links and return the path as seen inside the root (``/sys/devices/…`` for a class link)."""
+        if self.live:
+            return os.path.realpath(path)
+        return self.path(path)[len(self.root) :] or "/"
+
+    def read(self, path: str) -> Reading:
+        """Read one file as text."""
+        return self.read_at(self.path(path))
+
+    def read_at(self, place: str) -> Reading:
+        """Read one file whose place on this machine is known already (saves resolving it)."""
+        try:
+            data = self.read_bytes(place)
+        except OSError as error:
+            code = errno.errorcode.get(error.errno or 0, "EIO")
+            return Reading(None, f"{os.strerror(error.errno or errno.EIO)} ({code})", code)
+        except ValueError as error:
+            return Reading(None, str(error), "EINVAL")
+        return Reading(data.decode("utf-8", "replace").rstrip("\n"))
+
+    def text(self, path: str) -> str | None:
+        """Return the stripped text of a file, or None when it is empty or cannot be read."""
+        return (self.read(path).value or "").strip() or None
+
+    def integer(self, path: str) -> int | None:
+        """Return the decimal number in a file, or None."""
+        text = self.text(path) or ""
+        try:
+            return int(text) if len(text) < 32 else None
+        except ValueError:
+            return None
+
+    def names(self, path: str) -> list[str]:
+        """Return the sorted names in a directory; an empty list when it is not there or not readable."""
+        try:
+            with os.scandir(self.path(path)) as entries:
+                return sorted(entry.name for entry in entries)
+        except (OSError, ValueError):
+            return []
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory is there (a dangling link is not)."""
+        return os.path.exists(self.path(path))
+
+    def link_name(self, path: str) -> str | None:
+        """Return the last part of what a link points to (a driver's name, a PCI address), or None without a link."""
+        place = self.path(os.path.dirname(path)) + "/" + os.path.basename(path)
+        try:
+            return os.path.basename(os.readlink(place).rstrip("/")) or None
+        except (OSError, ValueError):
+            return None
