@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Runs ansible-test sanity and units on a staged copy, against every Python found that the collection supports on managed nodes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python scripts/stage_collection.py .build >/dev/null
+
+# ansible-test downloads get-pip.py unless its cache holds it under the name that its version wants.
+cache=$HOME/.ansible/test/cache
+mkdir -p "$cache"
+names=$(python - <<'PY'
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+root = Path(find_spec("ansible_test").submodule_search_locations[0])
+text = "".join(path.read_text() for path in (root / "_internal").rglob("python_requirements.py"))
+text += "".join(path.read_text() for path in (root / "_util").rglob("requirements.py"))
+print(" ".join(sorted(set(re.findall(r"get_pip_\d+_\d+\.py", text)) or {"get_pip_25_2.py", "get_pip_24_2.py"})))
+PY
+)
+for name in $names; do cp scripts/get_pip.py "$cache/$name"; done
+
+# Real interpreters only: ansible-test stops at a pyenv shim that does not run.
+home=$(getent passwd "$(id -u)" | cut -d: -f6)
+path=""
+for python in /usr/bin/python3.* "${PYENV_ROOT:-$home/.pyenv}"/versions/*/bin/python3.*; do
+  if [[ $python =~ /python3\.(9|1[0-9])$ && -x $python ]] && "$python" -c 'import ssl, venv' 2>/dev/null; then
+    path+=":$(dirname "$python")"
+  fi
+done
+# Debian's own programs (git, sh) come first: a folder of pyenv holds only Python.
+PATH="$(dirname "$(command -v ansible-test)"):$(tr ':' '\n' <<<"$PATH" | grep -v '/shims$' | paste -sd:)$path"
+export PATH
+
+cd .build/ansible_collections/railyard/rdma
+ansible-test sanity --color no "$@"
+ansible-test units --color no --python default

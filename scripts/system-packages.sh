@@ -1,0 +1,35 @@
+#!/bin/sh
+# Installs the Debian or Ubuntu packages that the rehearsal fleet and its tests need, where they are missing:
+#   openssh-server  each node runs its own sshd         openssh-client  Ansible reaches the nodes by ssh
+#   fuse3           the sysfs of a node is a FUSE file system (libfuse3)
+#   kmod            the mode at boot is read as modprobe reads it
+#   iproute2        network namespaces of nodes and pods
+#   uidmap          only for users other than root: user namespaces with a range of ids
+set -eu
+
+missing=""
+need() { # package, test that is true when it is there
+  package=$1
+  shift
+  "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1"; }
+libfuse3() { ls /lib/*/libfuse3.so.* /usr/lib/*/libfuse3.so.* /usr/lib64/libfuse3.so.*; }
+
+need openssh-server has sshd
+need openssh-client has ssh
+need fuse3 libfuse3
+need kmod has modprobe
+need iproute2 has ip
+if [ "$(id -u)" -ne 0 ]; then need uidmap has newuidmap; fi
+
+[ -n "$missing" ] || exit 0
+if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+  echo "Installing Debian packages:$missing"
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086  # a list of package names
+  { apt-get -qq install -y --no-install-recommends $missing || { apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing; }; } >/dev/null
+else
+  echo "Missing packages:$missing. Install them first (Debian, Ubuntu: sudo apt-get install$missing)." >&2
+  exit 1
+fi

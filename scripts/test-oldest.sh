@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The oldest supported pair, ansible-core 2.19 on Python 3.11: unit tests and rendering. Skips with a reason where there is no Python 3.11.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "$(.venv/bin/python -c 'import sys; print(sys.version_info[:2] == (3, 11))')" = True ]; then
+  echo "Skipped: the main environment is Python 3.11 already."
+  exit 0
+fi
+if ! python=$(scripts/find-python.sh 3.11 2>/dev/null); then
+  echo "Skipped: no Python 3.11 on this machine, so ansible-core 2.19 could not be tested."
+  exit 0
+fi
+[ -x .venv-oldest/bin/python ] || "$python" -m venv .venv-oldest
+.venv-oldest/bin/pip install --quiet -c constraints.txt 'ansible-core==2.19.*' -r requirements.txt -r rehearsal/requirements.txt pytest pytest-asyncio hypothesis
+PATH="$PWD/.venv-oldest/bin:$PATH"
+ansible --version | head -n 1
+pytest -q tests/unit tests/golden
