@@ -20,7 +20,7 @@ if grep -nE '^(tests|rehearsal|scripts|molecule|collections|\.)' "$work/listing"
   exit 1
 fi
 # Everything of the product: each tracked file below these folders.
-(cd "$root" && git ls-files plugins roles playbooks inventories/examples meta site.yml README.md COPYING requirements.txt | sort) >"$work/wanted"
+(cd "$root" && git ls-files plugins roles playbooks inventories/examples meta site.yml README.md COPYING requirements.txt | grep -v '^playbooks/rehearse.yml$' | sort) >"$work/wanted"
 if missing=$(comm -23 "$work/wanted" "$work/listing") && [ -n "$missing" ]; then
   printf 'The tarball lacks:\n%s\n' "$missing" >&2
   exit 1
