@@ -1,0 +1,193 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+"""One boot of a node, from power-on to power-off, as one process tree.
+
+The boot process owns the node's network, UTS, IPC and mount namespaces. It has two children: the kernel simulation, which stays in the
+outer PID namespace since it must see who reads /sys, and init, which is PID 1 of the node's own. When init ends, the boot ends.
+"""
+
+import asyncio
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rehearsal.machine import init, linux, relay
+from rehearsal.machine.bootmode import BootFailure, boot_mode
+from rehearsal.machine.init import OFF, PANIC, REBOOT
+from rehearsal.machine.status import NodeStatus
+
+KERNEL_SECONDS = 60.0
+SSHD_SECONDS = 30.0
+CONTROL_SOCKET = "kernel.sock"  # in the node: /run/railyard/kernel.sock
+Serve = Callable[..., None]
+
+
+def log(text: str) -> None:
+    """A line on the node's console, which is the supervisor's standard error."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve) -> int:
+    """Run one boot in the calling process, which becomes the node's outer process; REBOOT, OFF or PANIC when it ends."""
+    status = NodeStatus(node_dir)
+    children: list[int] = []
+    try:
+        return _boot(node_dir, root, spec, serve, status, children)
+    except BootFailure as failure:
+        log(f"kernel panic: {failure}")
+        status.set("panic", str(failure))
+        return PANIC
+    finally:
+        for pid in children:
+            _kill(pid)
+
+
+def _boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve, status: NodeStatus, children: list[int]) -> int:
+    kernel = os.uname().release
+    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC)
+    linux.private_mounts()
+    linux.sethostname((root / "etc/hostname").read_text(encoding="utf-8").strip() or spec["name"])
+    linux.link_up("lo")
+    cmdline = kernel_command_line(root, kernel)
+    boot_id = str(uuid.uuid4())
+    init.mount_early(root, spec)
+    _bind_cmdline(root, cmdline)
+    mode = boot_mode(root, kernel)
+    log(f"boot {boot_id}: ib_core netns_mode {mode.mode} (from {mode.source}, value {mode.value})")
+
+    children.append(kernel_pid := _start_kernel(root, spec, serve, mode.mode, cmdline))
+    linux.unshare(linux.CLONE_NEWPID)
+    init_pid = os.fork()
+    if init_pid == 0:
+        linux.die_with_parent()
+        init.run(root, boot_id, cmdline)
+    children.append(init_pid)
+
+    wait_for_sshd(init_pid)
+    facts = {"init_pid": init_pid, "root": f"/proc/{init_pid}/root", "boot_id": boot_id, "kernel": kernel, "netns_mode": mode.mode}
+    return asyncio.run(_serve_until_end(node_dir, status, facts, init_pid, kernel_pid, children))
+
+
+def kernel_command_line(root: Path, kernel: str) -> str:
+    """The command line that the node's own boot loader configuration gives its first entry."""
+    try:
+        text = (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BootFailure("grub: file '/boot/grub/grub.cfg' not found") from None
+    found = re.search(r"^\s*linux\s+(\S+)(.*)$", text, re.MULTILINE)
+    if found is None:
+        raise BootFailure("grub: no menu entry in /boot/grub/grub.cfg")
+    return f"BOOT_IMAGE={found[1]}{found[2].rstrip()}"
+
+
+def _bind_cmdline(root: Path, cmdline: str) -> None:
+    # modprobe reads options from /proc/cmdline too: it must be the node's, not this machine's.
+    source = root / "run/railyard/cmdline"
+    source.write_text(cmdline + "\n", encoding="ascii")
+    linux.bind(str(source), "/proc/cmdline")
+
+
+def _start_kernel(root: Path, spec: dict[str, Any], serve: Serve, mode: str, cmdline: str) -> int:
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            linux.die_with_parent()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.close(reader)
+            folder = os.open(root / "run/railyard", os.O_PATH | os.O_DIRECTORY)  # keeps the socket's path short (unix(7): 107 bytes)
+            serve(
+                spec,
+                sys_mount=str(root / "sys"),
+                control_socket=f"/proc/self/fd/{folder}/{CONTROL_SOCKET}",
+                netns_mode=mode,
+                cmdline=cmdline,
+                on_ready=lambda *_: os.write(writer, b"1"),
+            )
+            code = 0
+        except BaseException as error:
+            import traceback
+
+            traceback.print_exc()
+            log(f"kernel simulation: {type(error).__name__}: {error}")
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.close(writer)
+    try:
+        ready, _, _ = select.select([reader], [], [], KERNEL_SECONDS)
+        if not ready or os.read(reader, 1) != b"1":
+            _kill(pid)
+            raise BootFailure("the kernel simulation did not start (see this node's log)")
+    finally:
+        os.close(reader)
+    return pid
+
+
+def wait_for_sshd(init_pid: int) -> None:
+    """Until something listens on port 22 of this network namespace; BootFailure when init ends or the time is over."""
+    end = time.monotonic() + SSHD_SECONDS
+    while not _listens(22):
+        if os.waitid(os.P_PID, init_pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            raise BootFailure("init ended before sshd was ready (see this node's log)")
+        if time.monotonic() > end:
+            raise BootFailure(f"sshd does not listen after {SSHD_SECONDS:.0f} s (see this node's log)")
+        time.sleep(0.01)
+
+
+def _listens(port: int) -> bool:
+    with open("/proc/self/net/tcp", encoding="ascii") as table:
+        return any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in list(table)[1:])
+
+
+async def _serve_until_end(
+    node_dir: Path, status: NodeStatus, facts: dict[str, Any], init_pid: int, kernel_pid: int, children: list[int]
+) -> int:
+    ended: asyncio.Queue[int] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for pid in (init_pid, kernel_pid):
+        descriptor = os.pidfd_open(pid)
+
+        def tell(pid: int = pid, descriptor: int = descriptor) -> None:
+            loop.remove_reader(descriptor)
+            ended.put_nowait(pid)
+
+        loop.add_reader(descriptor, tell)
+    async with relay.serving(node_dir / "ssh.sock", 22):
+        status.up(facts)
+        log(f"up: init is process {init_pid}")
+        first = await ended.get()
+    code = os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+    children.remove(first)
+    if first == kernel_pid:
+        raise BootFailure(f"the kernel simulation ended with {code} (see this node's log)")
+    if code not in (REBOOT, OFF):
+        raise BootFailure(f"init ended with {code} (see this node's log)")
+    log("down for reboot" if code == REBOOT else "powered off")
+    status.set("rebooting" if code == REBOOT else "off")
+    return code
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def load_spec(node_dir: Path) -> dict[str, Any]:
+    """The node's spec.json as a dict."""
+    return json.loads((node_dir / "spec.json").read_text(encoding="utf-8"))
