@@ -1,0 +1,203 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Talk to the Kubernetes API: one request function with bounded retries, and the discovery of kinds.
+
+The connection itself is made by kubernetes.core, so kubeconfig, context and every ``K8S_AUTH_*`` variable work as its
+users
+know them. Nothing here imports Ansible or kubernetes at load time: the callers' tests pass a plain function as
+transport.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+# 409 is in the list because a lost optimistic lock is answered with it; a field ownership conflict is told apart below.
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
+ATTEMPTS = 6
+LONGEST_PAUSE = 8.0
+REQUEST_TIMEOUT = 60
+
+
+class ApiError(Exception):
+    """An answer of the API server that is not a success, or no answer at all (``status`` 0).
+
+    Attributes: status (int), reason (str), message (str), causes (list of ``{reason, field, message}``), retry_after
+    (float or None).
+    """
+
+    def __init__(self, status, message, reason="", causes=None, retry_after=None):
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.reason = reason
+        self.causes = causes or []
+        self.retry_after = retry_after
+
+    @property
+    def field_conflict(self):
+        """True when another field manager owns a field that server-side apply wanted to set (not worth a retry)."""
+        return self.status == 409 and any(c.get("reason") == "FieldManagerConflict" for c in self.causes)
+
+    @property
+    def retriable(self):
+        return self.status == 0 or (
+            self.status in RETRIED and not self.field_conflict and self.reason != "AlreadyExists"
+        )
+
+
+class KindNotServed(Exception):
+    """The API server does not serve this kind: its CustomResourceDefinition is not installed."""
+
+    def __init__(self, api_version, kind):
+        super().__init__(f"{kind} of {api_version}")
+        self.api_version = api_version
+        self.kind = kind
+
+
+def error_from_body(status, body, reason="", headers=None):
+    """ApiError from the body of a failed answer: a Status object as JSON, or any text.
+
+    The shape of Status, details and causes: k8s.io/apimachinery, meta/v1, types.go.
+    """
+    message, causes, retry_after = "", [], None
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
+    try:
+        parsed = json.loads(body) if body else {}
+    except ValueError:
+        parsed = {"message": str(body)[:500]}
+    if isinstance(parsed, dict):
+        message = str(parsed.get("message") or "")
+        reason = str(parsed.get("reason") or reason or "")
+        details = parsed.get("details")
+        if isinstance(details, dict):
+            causes = [c for c in details.get("causes") or [] if isinstance(c, dict)]
+            retry_after = details.get("retryAfterSeconds")
+    if retry_after is None and headers is not None:
+        retry_after = headers.get("Retry-After")
+    try:
+        retry_after = None if retry_after is None else float(retry_after)
+    except (TypeError, ValueError):
+        retry_after = None  # The header may also be a date; our own backoff serves then.
+    return ApiError(status, message or reason or f"HTTP status {status}", reason, causes, retry_after)
+
+
+class Api:
+    """Requests with retries over a transport.
+
+    transport: function ``(method, path, query, body, content_type) -> dict`` that raises ApiError; query is a list of
+    pairs.
+    pause: function that sleeps (tests replace it); attempts: tries per request, all pauses together stay under half a
+    minute.
+    """
+
+    def __init__(self, transport, pause=time.sleep, attempts=ATTEMPTS):
+        self._transport = transport
+        self._pause = pause
+        self._attempts = attempts
+        self._served = {}
+        self.requests = 0
+        self.retries = 0
+
+    def request(self, method, path, query=(), body=None, content_type="application/json"):
+        """One request; repeats it while the error is worth it. All our requests may be repeated: reads, apply,
+        delete."""
+        attempt = 0
+        while True:
+            attempt += 1
+            self.requests += 1
+            try:
+                return self._transport(method, path, list(query), body, content_type)
+            except ApiError as error:
+                if not error.retriable or attempt >= self._attempts:
+                    if attempt > 1:
+                        error.message += f" (tried {int(attempt)} times)"
+                    raise
+                self.retries += 1
+                pause = error.retry_after if error.retry_after is not None else 0.2 * 2 ** (attempt - 1)
+                # Jitter keeps many controllers from coming back in the same moment.
+                self._pause(min(pause, LONGEST_PAUSE) * random.uniform(0.8, 1.0))
+
+    def get(self, path, query=()):
+        return self.request("GET", path, query)
+
+    def list_items(self, path, query=()):
+        """All items of a collection, page by page. A page holds 500 objects, as kubectl asks."""
+        items, token = [], None
+        while True:
+            page = [*query, ("limit", "500")] + ([("continue", token)] if token else [])
+            answer = self.get(path, page)
+            items.extend(answer.get("items") or [])
+            token = (answer.get("metadata") or {}).get("continue")
+            if not token:
+                return items
+
+    def _resources(self, api_version):
+        if api_version not in self._served:
+            root = "/api/" if "/" not in api_version else "/apis/"
+            try:
+                answer = self.get(root + api_version)
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                answer = {}
+            self._served[api_version] = {
+                r["kind"]: r for r in answer.get("resources") or [] if "/" not in r.get("name", "/")
+            }
+        return self._served[api_version]
+
+    def forget_kinds(self):
+        """Ask the server again which kinds it has (after a CustomResourceDefinition was installed)."""
+        self._served.clear()
+
+    def kind(self, api_version, kind):
+        """Resource description ``{name, namespaced, …}`` of a kind. Raises KindNotServed."""
+        resource = self._resources(api_version).get(kind)
+        if resource is None:
+            raise KindNotServed(api_version, kind)
+        return resource
+
+    def path(self, api_version, kind, namespace=None, name=None):
+        """Path of an object or of a collection; the namespace counts only for namespaced kinds."""
+        resource = self.kind(api_version, kind)
+        parts = ["/api" if "/" not in api_version else "/apis", api_version]
+        if resource.get("namespaced") and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(resource["name"])
+        if name:
+            parts.append(name)
+        return "/".join(parts)
+
+
+def dynamic_transport(client):
+    """Transport over a kubernetes DynamicClient (its ``request`` has kept its signature over all releases)."""
+    from kubernetes.client.rest import ApiException
+
+    def send(method, path, query, body, content_type):
+        try:
+            answer = client.request(
+                method,
+                path,
+                body=body,
+                query_params=query,
+                content_type=content_type,
+                serialize=False,
+                _request_timeout=REQUEST_TIMEOUT,
+            )
+        except ApiException as error:
+            raise error_from_body(error.status or 0, error.body, error.reason or "", error.headers) from error
+        except OSError as error:
+            raise ApiError(0, f"the API server does not answer: {error}") from error
+        except Exception as error:
+            # urllib3 wraps resets, time-outs and broken bodies in its own exceptions.
+            if type(error).__module__.startswith("urllib3"):
+                raise ApiError(0, f"the API server does not answer: {error}") from error
+            raise
+        return json.loads(answer.data)
+
+    return send

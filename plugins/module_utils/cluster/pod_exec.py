@@ -1,0 +1,99 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run one command in each of many pods, side by side, over the exec subresource."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+STDOUT, STDERR, ERROR = 1, 2, 3
+
+
+class ExecError(Exception):
+    """The command could not be run to its end; the text says why."""
+
+
+def status_message(text):
+    """Why the command failed, from the Status object on the error channel; None for success and for an empty
+    channel."""
+    if not text:
+        return None
+    try:
+        status = json.loads(text)
+    except ValueError:
+        return text.strip()[:300]
+    if not isinstance(status, dict) or status.get("status") == "Success":
+        return None
+    return str(status.get("message") or status.get("reason") or status)
+
+
+def handshake_message(error):
+    """The useful part of an exception that the WebSocket handshake raised."""
+    reason = str(getattr(error, "reason", "") or error)
+    # websocket-client appends the headers and then the body of the answer, each behind this separator.
+    parts = [p.strip() for p in reason.split("-+-+-")]
+    message = parts[0]
+    body = parts[-1].strip()
+    if body.startswith(("b'", 'b"')):
+        body = body[2:-1]
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        message = f"{message}: {json.loads(body)['message']}"
+    return message[:500]
+
+
+def run_in_pod(core, namespace, pod, container, argv, timeout):
+    """Standard output of the command. Raises ExecError.
+
+    core: function that gives a CoreV1Api of its own for this thread (the exec call swaps the client's transport).
+    """
+    from kubernetes.client.rest import ApiException
+    from kubernetes.stream import stream
+
+    more = {"container": container} if container else {}
+    try:
+        socket = stream(
+            core().connect_get_namespaced_pod_exec,
+            pod,
+            namespace,
+            command=argv,
+            stderr=True,
+            stdin=False,
+            stdout=True,
+            tty=False,
+            _preload_content=False,
+            _request_timeout=timeout,
+            **more,
+        )
+    except ApiException as error:
+        raise ExecError(f"exec refused: {handshake_message(error)}") from error
+    except Exception as error:
+        # The WebSocket library and urllib3 raise their own types for every kind of lost connection.
+        raise ExecError(f"exec failed: {error}") from error
+    try:
+        socket.run_forever(timeout=timeout)
+        if socket.is_open():
+            raise ExecError(f"the probe did not end within {int(timeout)} s")
+        output, complaint = socket.read_channel(STDOUT), socket.read_channel(STDERR)
+        failure = status_message(socket.read_channel(ERROR))
+    except ExecError:
+        raise
+    except Exception as error:
+        raise ExecError(f"the connection to the pod broke: {error}") from error
+    finally:
+        socket.close()
+    if failure and not output:
+        raise ExecError(f"{failure}{(f' ({complaint.strip()[:200]})' if complaint else '')}")
+    return output
+
+
+def in_parallel(function, items, threads):
+    """[function(item), …] in order, at most ``threads`` at a time."""
+    items = list(items)
+    if not items:
+        return []
+    with ThreadPoolExecutor(max_workers=max(1, min(threads, len(items)))) as pool:
+        return list(pool.map(function, items))

@@ -1,0 +1,162 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The shell script that reads RDMA facts inside a pod, and the reader of its output.
+
+The image may have nothing but a POSIX shell: the script uses built-ins only and treats ``cat`` and ``ip`` as extras.
+
+Output, one record after the other::
+
+    @ STATE PATH        STATE: ok | empty | absent | unreadable | dir
+    |a line of content  (records ok and dir only; every content line starts with a bar)
+    @ end
+
+No content can look like a record, since every line of it starts with a bar, and a cut output lacks the last line.
+A zero GID row has no readable attributes (drivers/infiniband/core/sysfs.c answers EINVAL), so these are not even tried.
+"""
+
+from __future__ import annotations
+
+# The script travels in the query of a URL: keep it short, or proxies in front of the API server refuse it (8 KB is
+# usual).
+SCRIPT = r"""
+R=$1
+w() { printf '%s\n' "$1"; }
+f() {
+if [ ! -e "$R$1" ]; then w "@ absent $1"; return; fi
+if ! { true <"$R$1"; } 2>/dev/null; then w "@ unreadable $1"; return; fi
+v=; t=
+while IFS= read -r l || [ -n "$l" ]; do v="$v|$l
+"; t=1; l=; done 2>/dev/null <"$R$1"
+if [ "$t" ]; then printf '@ ok %s\n%s' "$1" "$v"
+elif command -v cat >/dev/null && ! cat "$R$1" >/dev/null 2>&1; then w "@ unreadable $1"
+else w "@ empty $1"; fi
+}
+g() {
+for x in $2; do f "$1/$x"; done
+}
+n() {
+if [ ! -d "$R$1" ]; then w "@ absent $1"; return; fi
+w "@ dir $1"
+for e in "$R$1"/*; do if [ -e "$e" ] || [ -L "$e" ]; then w "|${e##*/}"; fi; done
+}
+p() {
+if d=$(cd -P "$R$1" 2>/dev/null && pwd -P); then printf '@ ok %s\n|%s\n' "$1" "$d"; else w "@ absent $1"; fi
+}
+S=/sys/class
+f /sys/module/ib_core/parameters/netns_mode
+n $S/net
+n $S/infiniband
+n /dev/infiniband
+printf '@ ok memlock\n|%s\n' "$(ulimit -l 2>/dev/null)"
+for k in net/if_inet6 net/fib_trie net/route; do f /proc/$k; done
+if [ -z "$R" ] && command -v ip >/dev/null; then w '@ ok ip'
+ip -o addr 2>/dev/null | while IFS= read -r l; do w "|$l"; done
+else w '@ absent ip'; fi
+for c in all default; do
+g /proc/sys/net/ipv4/conf/$c 'arp_ignore arp_announce rp_filter'
+f /proc/sys/net/ipv6/conf/$c/disable_ipv6
+done
+for e in "$R"$S/net/*; do [ -d "$e" ] || continue
+i=${e##*/}
+g "$S/net/$i" 'ifindex iflink mtu address operstate'
+p "$S/net/$i/device"
+g "/proc/sys/net/ipv4/conf/$i" 'arp_ignore arp_announce rp_filter'
+f "/proc/sys/net/ipv6/conf/$i/disable_ipv6"
+done
+for e in "$R"$S/infiniband/*; do [ -d "$e" ] || continue
+b=$S/infiniband/${e##*/}
+g "$b" 'node_guid fw_ver'
+p "$b/device"
+f "$b/device/numa_node"
+for q in "$e"/ports/*; do [ -d "$q" ] || continue
+o=${q##*/}; d=$b/ports/$o
+g "$d" 'state phys_state rate link_layer'
+f "$b/tc/$o/traffic_class"
+f "/sys/kernel/config/rdma_cm/${e##*/}/ports/$o/default_roce_tos"
+n "$d/gids"
+for r in "$q"/gids/*; do [ -e "$r" ] || continue
+x=${r##*/}; y=
+{ IFS= read -r y <"$r"; } 2>/dev/null
+case $y in 0000:0000:0000:0000:0000:0000:0000:0000) ;; *) f "$d/gids/$x"; g "$d/gid_attrs" "types/$x ndevs/$x";; esac
+done
+done
+done
+w '@ end'
+"""
+
+OK, EMPTY, ABSENT, UNREADABLE, DIR = "ok", "empty", "absent", "unreadable", "dir"
+STATES = frozenset({OK, EMPTY, ABSENT, UNREADABLE, DIR})
+
+
+class ProbeError(ValueError):
+    """The output is not a complete answer of the probe; the text says what is wrong."""
+
+
+def command(root=""):
+    """The command to execute in the pod (root: another tree to read, for tests)."""
+    return ["sh", "-c", SCRIPT.strip(), "railyard-probe", root]
+
+
+def parse_records(output):
+    """{path: (state, [lines])} of the probe's output. Raises ProbeError when it is cut or is something else."""
+    records, current, ended = {}, None, False
+    for number, line in enumerate(output.split("\n"), 1):
+        if line.startswith("|"):
+            if current is None:
+                raise ProbeError(f"line {int(number)} of the probe's output has content before any record")
+            current.append(line[1:])
+        elif line == "@ end":
+            ended = True
+            break
+        elif line.startswith("@ "):
+            state, _space, path = line[2:].partition(" ")
+            if state not in STATES or not path:
+                raise ProbeError(f"line {int(number)} of the probe's output is not a record: {line!r:.80}")
+            current = []
+            records[path] = (state, current)
+        elif line:
+            raise ProbeError(f"line {int(number)} of the probe's output is not a record: {line!r:.80}")
+    if not ended:
+        raise ProbeError(f"the probe's output ends early, after {len(records)} records")
+    return records
+
+
+class Records:
+    """Reads values out of the records; what could not be read is None, and ``reasons`` says why for each path."""
+
+    def __init__(self, records):
+        self._records = records
+        self.reasons = {}
+
+    def paths(self):
+        return self._records.keys()
+
+    def state(self, path):
+        return self._records.get(path, (ABSENT, []))[0]
+
+    def text(self, path):
+        """Content, "" when empty, None when absent or unreadable."""
+        state, lines = self._records.get(path, (None, []))
+        if state == OK:
+            return "\n".join(lines)
+        if state == EMPTY:
+            return ""
+        if state == UNREADABLE:
+            self.reasons[path] = f"{path} exists and cannot be read"
+        return None
+
+    def number(self, path):
+        """Content as int; None with a reason when it is no number."""
+        text = self.text(path)
+        try:
+            return None if text is None else int(text.strip())
+        except ValueError:
+            self.reasons[path] = f"{path}: not a number: {text!r:.40}"
+            return None
+
+    def names(self, path):
+        """Names in a folder; None when the folder is absent."""
+        state, lines = self._records.get(path, (None, []))
+        return list(lines) if state == DIR else None

@@ -1,0 +1,230 @@
+#!/usr/bin/python
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: pod_rdma_facts
+short_description: Read the RDMA devices, GIDs and interfaces that pods see
+version_added: 0.1.0
+description:
+  - Runs one POSIX shell script in each of the pods and parses what it prints. The image needs a shell, no Python and
+    no RDMA tools.
+  - Waits until the pods run. A pod that does not start in time, or in which the script cannot be run, is unreachable
+    with
+    the reason; it is never left out.
+  - The whole GID table is read. Rows whose GID is zero are counted and not listed.
+  - The module does not change anything in the pods.
+author:
+  - Railyard contributors (@railyard)
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+attributes:
+  check_mode:
+    support: full
+    description: The module only reads.
+  diff_mode:
+    support: none
+    description: Nothing changes.
+options:
+  namespace:
+    description: Namespace of the pods.
+    type: str
+    required: true
+  names:
+    description: Names of the pods.
+    type: list
+    elements: str
+    required: true
+  container:
+    description: Container in which the script runs. The first one of the pod when not given.
+    type: str
+  wait_timeout:
+    description: Seconds to wait for all the pods to run.
+    type: int
+    default: 120
+  exec_timeout:
+    description: Seconds that the script may take in a pod.
+    type: int
+    default: 60
+  threads:
+    description: Number of pods that are read at the same time.
+    type: int
+    default: 16
+requirements:
+  - kubernetes (Python library) 24.2 or newer
+seealso:
+  - module: railyard.rdma.rdma_facts
+"""
+
+EXAMPLES = r"""
+- name: Read what two pods see
+  railyard.rdma.pod_rdma_facts:
+    namespace: default
+    names: [trainer-0, trainer-1]
+  register: pods
+
+- name: Show the GID index of each device
+  ansible.builtin.debug:
+    msg: "{{ item.key }}: {{ item.value.devices | dict2items | map(attribute='value.ports.1.gid_index') | list }}"
+  loop: "{{ pods.pods | dict2items }}"
+"""
+
+RETURN = r"""
+pods:
+  description: What each pod sees, by its name. The keys C(devices) and C(netdevs) are shaped as those of
+  M(railyard.rdma.rdma_facts).
+  returned: always
+  type: dict
+  sample:
+    trainer-0:
+      node: gpu-1
+      reachable: true
+      reason: null
+      netns_mode: shared
+      devices:
+        mlx5_20:
+          pci: "0000:0c:01.0"
+          netdev: net1
+          ports:
+            1:
+              state: ACTIVE
+              gid_index: 3
+unreachable:
+  description: Names of the pods that could not be read.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+"""
+
+import json
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import probe
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, dynamic_transport
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, dynamic_client
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import (
+    ExecError,
+    in_parallel,
+    run_in_pod,
+)
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_facts import pod_facts
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import (
+    is_hopeless,
+    is_running,
+    stuck_reason,
+)
+
+NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+
+
+def wait_for_pods(api, namespace, names, timeout, clock=time.monotonic, pause=time.sleep):
+    """{name: pod or None} as soon as every pod runs or cannot run any more, at the latest after ``timeout`` seconds."""
+    deadline = clock() + timeout
+    interval = 0.5
+    while True:
+        items = api.list_items(api.path("v1", "Pod", namespace))
+        found = {p["metadata"]["name"]: p for p in items}
+        pods = {name: found.get(name) for name in names}
+        waiting = [p for p in pods.values() if p is None or not (is_running(p) or is_hopeless(p))]
+        if not waiting or clock() >= deadline:
+            return pods
+        pause(max(0.0, min(interval, deadline - clock())))
+        interval = min(interval * 1.5, 5.0)
+
+
+def events_of(api, namespace, pods):
+    """{uid: [event, …]} of the given pods. No permission to read events only costs us the better reason."""
+    uids = {(p.get("metadata") or {}).get("uid") for p in pods}
+    try:
+        items = api.list_items(api.path("v1", "Event", namespace), [("fieldSelector", "involvedObject.kind=Pod")])
+    except ApiError:
+        return {}
+    found = {}
+    for item in items:
+        uid = (item.get("involvedObject") or {}).get("uid")
+        if uid in uids:
+            found.setdefault(uid, []).append(item)
+    return found
+
+
+def networks_of(pod):
+    """The attachments that Multus reports in the pod's annotation; None when there is none or it is not JSON."""
+    text = ((pod.get("metadata") or {}).get("annotations") or {}).get(NETWORK_STATUS)
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return None
+
+
+def gather(api, execute, params):
+    """{name: facts}. execute: function (pod name) -> output of the probe; raises ExecError."""
+    pods = wait_for_pods(api, params["namespace"], params["names"], params["wait_timeout"])
+    stuck = [p for p in pods.values() if p is not None and not is_running(p)]
+    events = events_of(api, params["namespace"], stuck) if stuck else {}
+    base, ready = {}, []
+    for name, pod in pods.items():
+        meta = (pod or {}).get("metadata") or {}
+        base[name] = {
+            "node": ((pod or {}).get("spec") or {}).get("nodeName"),
+            "reachable": False,
+            "reason": None,
+            "networks": networks_of(pod or {}),
+        }
+        if pod is not None and is_running(pod):
+            ready.append(name)
+        else:
+            base[name]["reason"] = stuck_reason(pod, events.get(meta.get("uid"), []))
+
+    def read(name):
+        try:
+            return dict(pod_facts(execute(name)), reachable=True)
+        except (ExecError, probe.ProbeError) as error:
+            return {"reason": str(error)}
+
+    for name, facts in zip(ready, in_parallel(read, ready, params["threads"])):
+        base[name].update(facts)
+    return base
+
+
+def main():
+    spec = auth_argument_spec()
+    spec.update(
+        namespace={"type": "str", "required": True},
+        names={"type": "list", "elements": "str", "required": True},
+        container={"type": "str"},
+        wait_timeout={"type": "int", "default": 120},
+        exec_timeout={"type": "int", "default": 60},
+        threads={"type": "int", "default": 16},
+    )
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    params = module.params
+    client = dynamic_client(module)
+
+    def core():
+        from kubernetes.client import ApiClient, CoreV1Api
+
+        own = ApiClient(client.configuration)
+        own.default_headers.update(client.client.client.default_headers)
+        return CoreV1Api(own)
+
+    def execute(name):
+        argv = probe.command()
+        return run_in_pod(core, params["namespace"], name, params["container"], argv, params["exec_timeout"])
+
+    try:
+        pods = gather(Api(dynamic_transport(client.client)), execute, params)
+    except ApiError as error:
+        module.fail_json(
+            msg=f"Pods in {params['namespace']} cannot be read: HTTP status {error.status}: {error.message}"
+        )
+    module.exit_json(changed=False, pods=pods, unreachable=[n for n, p in pods.items() if not p["reachable"]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+#!/usr/bin/python
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rail_objects
+short_description: Apply or delete all Kubernetes objects of a rail layout in one call
+version_added: 0.1.0
+description:
+  - Applies a list of Kubernetes objects by server-side apply with strict field validation, or deletes them.
+  - An object that already holds what is wanted costs no request of its own, so an unchanged layout writes nothing.
+  - The current objects are read with one list for each kind and namespace.
+  - The module does not wait for what controllers do with the objects; see M(railyard.rdma.rail_wait).
+author:
+  - Railyard contributors (@railyard)
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+attributes:
+  check_mode:
+    support: full
+    description:
+      - Every request is sent as a dry run of the server, with the same validation.
+      - An object whose kind or namespace does not exist yet is reported as created; it cannot be validated before,
+        and a warning says so.
+  diff_mode:
+    support: full
+    description: Shows each changed object before and after, without what the server keeps for itself.
+  idempotent:
+    support: full
+    description: A second run changes nothing and sends no write.
+options:
+  objects:
+    description:
+      - The objects in order of application. Deletion goes the other way round.
+      - An entry is an object, or a document of the role P(railyard.rdma.rail_networks#role) whose key C(objects)
+        holds objects.
+    type: list
+    elements: dict
+    required: true
+  state:
+    description: Whether the objects must exist with the given content, or must not exist.
+    type: str
+    choices: [present, absent]
+    default: present
+  field_manager:
+    description:
+      - The owner's name under which the API server records the fields.
+      - Fields that an earlier call set under this name, and that are no longer in the object, are removed.
+    type: str
+    default: railyard
+  force_conflicts:
+    description:
+      - Take over fields that another field manager owns.
+      - When V(false) such a field is an error that names the object, the field and its owner.
+    type: bool
+    default: false
+requirements:
+  - kubernetes (Python library) 24.2 or newer
+seealso:
+  - module: railyard.rdma.rail_wait
+  - module: kubernetes.core.k8s
+  - name: Server-side apply
+    description: What field managers and conflicts are.
+    link: https://kubernetes.io/docs/reference/using-api/server-side-apply/
+"""
+
+EXAMPLES = r"""
+- name: Apply all rail networks
+  railyard.rdma.rail_objects:
+    objects: "{{ rail_networks_documents }}"
+
+- name: See what would change
+  railyard.rdma.rail_objects:
+    objects: "{{ rail_networks_documents }}"
+  check_mode: true
+  diff: true
+
+- name: Remove a network
+  railyard.rdma.rail_objects:
+    state: absent
+    objects:
+      - apiVersion: sriovnetwork.openshift.io/v1
+        kind: SriovNetwork
+        metadata:
+          name: rdma-vf-0
+          namespace: nvidia-network-operator
+"""
+
+RETURN = r"""
+objects:
+  description: What happened to each object, in the order in which it was done.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: Kind of the object.
+      returned: always
+      type: str
+      sample: SriovNetwork
+    name:
+      description: Name of the object.
+      returned: always
+      type: str
+      sample: rdma-vf-0
+    namespace:
+      description: Namespace of the object; null when its kind has none.
+      returned: always
+      type: str
+      sample: nvidia-network-operator
+    action:
+      description: What was done, or would be done in check mode.
+      returned: always
+      type: str
+      sample: created
+    validated:
+      description: Is V(false) when check mode could not ask the server about this object.
+      returned: when false
+      type: bool
+      sample: false
+counts:
+  description: Number of objects for each action.
+  returned: success
+  type: dict
+  sample: {"created": 2, "changed": 1, "unchanged": 45, "deleted": 0}
+not_done:
+  description: Objects that were not applied or not deleted.
+  returned: failure
+  type: list
+  elements: str
+  sample: ["SriovNetwork nvidia-network-operator/rdma-vf-3"]
+requests:
+  description: Requests that were sent for the objects, repeats included.
+  returned: success
+  type: int
+  sample: 12
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import (
+    InputError,
+    PartialFailure,
+    apply_objects,
+    delete_objects,
+    flatten,
+)
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
+
+ACTIONS = ("created", "changed", "unchanged", "deleted")
+
+
+def public(results):
+    """Results as they are returned: the contents of the objects stay in the diff."""
+    return [{k: v for k, v in r.items() if k not in ("before", "after")} for r in results]
+
+
+def diff_of(results):
+    """One entry of Ansible's diff for each object that changed."""
+    entries = []
+    for result in results:
+        if result["action"] == "unchanged":
+            continue
+        place = f"{result['namespace']}/" if result["namespace"] else ""
+        header = f"{result['kind']} {place}{result['name']}"
+        entries.append(
+            {
+                "before_header": header,
+                "after_header": header,
+                "before": result["before"] or {},
+                "after": result["after"] or {},
+            }
+        )
+    return entries
+
+
+def partial_message(error, verb):
+    """The errors, then what was done before them and what was not: a half layout is never silent."""
+    done = [f"{r['kind']} {r['namespace'] + '/' if r['namespace'] else ''}{r['name']}" for r in error.done]
+    lines = [f"{len(error.not_done)} of {int(len(error.not_done) + len(done))} objects were not {verb}."]
+    lines += error.errors
+    lines.append(f"{verb.capitalize()}: {', '.join(done) or 'none'}.")
+    lines.append(f"Not {verb}: {', '.join(error.not_done)}.")
+    return "\n".join(lines)
+
+
+def run(module, api):
+    """Do the work over an Api; separate from main() so that tests bring their own."""
+    params = module.params
+    present = params["state"] == "present"
+    verb = "applied" if present else "deleted"
+    try:
+        objects = flatten(params["objects"])
+        if present:
+            results = apply_objects(api, objects, params["field_manager"], params["force_conflicts"], module.check_mode)
+        else:
+            results = delete_objects(api, objects, params["field_manager"], module.check_mode)
+    except PartialFailure as error:
+        module.fail_json(
+            msg=partial_message(error, verb),
+            objects=public(error.done),
+            not_done=error.not_done,
+            changed=any(r["action"] != "unchanged" for r in error.done),
+        )
+    except (InputError, KindNotServed) as error:
+        module.fail_json(msg=str(error), objects=[], not_done=[])
+    except ApiError as error:
+        module.fail_json(
+            msg=f"Nothing was {verb}; reading the cluster failed: HTTP status {error.status}: {error.message}",
+            objects=[],
+            not_done=[],
+        )
+    unseen = [r for r in results if r.get("validated") is False]
+    if unseen:
+        module.warn(
+            f"{len(unseen)} objects could not be validated before their kind or namespace exists: "
+            + ", ".join(sorted({result["kind"] for result in unseen}))
+        )
+    changes = diff_of(results)
+    module.exit_json(
+        changed=bool(changes),
+        objects=public(results),
+        counts={action: sum(r["action"] == action for r in results) for action in ACTIONS},
+        requests=api.requests,
+        diff=changes,
+    )
+
+
+def main():
+    spec = auth_argument_spec()
+    spec.update(
+        objects={"type": "list", "elements": "dict", "required": True},
+        state={"type": "str", "choices": ["present", "absent"], "default": "present"},
+        field_manager={"type": "str", "default": "railyard"},
+        force_conflicts={"type": "bool", "default": False},
+    )
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    run(module, connect(module))
+
+
+if __name__ == "__main__":
+    main()
