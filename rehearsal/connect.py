@@ -1,16 +1,17 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """ssh's ProxyCommand for a rehearsal node: joins ssh to the node's socket.
 
 ``python3 connect.py [--fdpass] STATE/nodes/NAME/ssh.sock``
 
-With ``--fdpass`` (ssh's ProxyUseFdpass=yes) the connected socket itself is handed to ssh, so that no process stands between.
-Standard library only and nothing imported that is not needed: it runs once per connection. The socket is addressed through its
-folder's descriptor because a socket address holds only 107 bytes (unix(7)).
+With ``--fdpass`` (ssh's ProxyUseFdpass=yes) the connected socket itself is handed to ssh, so that no process stands
+between. Standard library only and nothing imported that is not needed: it runs once per connection. The socket is
+addressed through its folder's descriptor because a socket address holds only 107 bytes (unix(7)).
 """
+
+from __future__ import annotations
 
 import os
 import socket

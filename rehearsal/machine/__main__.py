@@ -1,9 +1,10 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """``python -m rehearsal.machine --state DIR --node NAME``: the supervisor of one node, in the foreground."""
+
+from __future__ import annotations
 
 import argparse
 import importlib
@@ -17,9 +18,13 @@ from rehearsal.machine.supervisor import supervise
 def main() -> int:
     """Exit code 1 with one sentence when something that this machine must offer is missing."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.machine")
-    parser.add_argument("--state", type=Path, required=True, help="folder of the fleet, as given to python -m rehearsal up")
+    parser.add_argument(
+        "--state", type=Path, required=True, help="folder of the fleet, as given to python -m rehearsal up"
+    )
     parser.add_argument("--node", required=True, help="name of the node; its spec is STATE/nodes/NAME/spec.json")
-    parser.add_argument("--kernel", default="rehearsal.kernel", help="module that offers serve(), the kernel simulation")
+    parser.add_argument(
+        "--kernel", default="rehearsal.kernel", help="module that offers serve(), the kernel simulation"
+    )
     options = parser.parse_args()
     try:
         userns.become_root()

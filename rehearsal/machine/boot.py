@@ -1,13 +1,15 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """One boot of a node, from power-on to power-off, as one process tree.
 
-The boot process owns the node's network, UTS, IPC and mount namespaces. It has two children: the kernel simulation, which stays in the
-outer PID namespace since it must see who reads /sys, and init, which is PID 1 of the node's own. When init ends, the boot ends.
+The boot process owns the node's network, UTS, IPC and mount namespaces. It has two children: the kernel simulation,
+which stays in the outer PID namespace since it must see who reads /sys, and init, which is PID 1 of the node's own.
+When init ends, the boot ends.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
@@ -39,7 +41,9 @@ def log(text: str) -> None:
 
 
 def boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve) -> int:
-    """Run one boot in the calling process, which becomes the node's outer process; REBOOT, OFF or PANIC when it ends."""
+    """Run one boot in the calling process, which becomes the node's outer process; REBOOT, OFF or PANIC when it
+    ends.
+    """
     status = NodeStatus(node_dir)
     children: list[int] = []
     try:
@@ -53,7 +57,9 @@ def boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve) -> int:
             _kill(pid)
 
 
-def _boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve, status: NodeStatus, children: list[int]) -> int:
+def _boot(
+    node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve, status: NodeStatus, children: list[int]
+) -> int:
     kernel = os.uname().release
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC)
     linux.private_mounts()
@@ -75,7 +81,13 @@ def _boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve, status
     children.append(init_pid)
 
     wait_for_sshd(init_pid)
-    facts = {"init_pid": init_pid, "root": f"/proc/{init_pid}/root", "boot_id": boot_id, "kernel": kernel, "netns_mode": mode.mode}
+    facts = {
+        "init_pid": init_pid,
+        "root": f"/proc/{init_pid}/root",
+        "boot_id": boot_id,
+        "kernel": kernel,
+        "netns_mode": mode.mode,
+    }
     return asyncio.run(_serve_until_end(node_dir, status, facts, init_pid, kernel_pid, children))
 
 
@@ -107,7 +119,9 @@ def _start_kernel(root: Path, spec: dict[str, Any], serve: Serve, mode: str, cmd
             linux.die_with_parent()
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.close(reader)
-            folder = os.open(root / "run/railyard", os.O_PATH | os.O_DIRECTORY)  # keeps the socket's path short (unix(7): 107 bytes)
+            folder = os.open(
+                root / "run/railyard", os.O_PATH | os.O_DIRECTORY
+            )  # keeps the socket's path short (unix(7): 107 bytes)
             serve(
                 spec,
                 sys_mount=str(root / "sys"),

@@ -1,15 +1,17 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """Which netns mode a booting node's ib_core gets, found as the real boot finds it.
 
 ib_core is loaded from the boot image when the image holds it, so the image's modprobe.d decides and a later change of
-/etc/modprobe.d on the root file system is without effect until the image is built again; only when the image lacks the module does
-the root file system decide (initramfs-tools(7), modprobe.d(5)). The real kmod reads the files. Its answer ends with the options on
-/proc/cmdline, and the kernel lets the last value win (kernel/params.c). The default is shared (drivers/infiniband/core/device.c).
+/etc/modprobe.d on the root file system is without effect until the image is built again; only when the image lacks the
+module does the root file system decide (initramfs-tools(7), modprobe.d(5)). The real kmod reads the files. Its answer
+ends with the options on /proc/cmdline, and the kernel lets the last value win (kernel/params.c). The default is shared
+(drivers/infiniband/core/device.c).
 """
+
+from __future__ import annotations
 
 import re
 import stat
@@ -32,7 +34,9 @@ class BootFailure(Exception):
 
 @dataclass(frozen=True)
 class BootMode:
-    """mode: ``shared`` or ``exclusive``; source: ``image``, ``root`` (file system) or ``default``; value: the option's text or None."""
+    """mode: ``shared`` or ``exclusive``; source: ``image``, ``root`` (file system) or ``default``; value: the
+    option's text or None.
+    """
 
     mode: str
     source: str
@@ -101,4 +105,6 @@ def _as_mode(value: str | None) -> str:
         return "shared"
     if text[:1] in ("n", "f", "0") or text[:2] == "of":
         return "exclusive"
-    raise BootFailure(f"ib_core: '{value}' invalid for parameter 'netns_mode': the module does not load, so no RDMA device appears")
+    raise BootFailure(
+        f"ib_core: '{value}' invalid for parameter 'netns_mode': the module does not load, so no RDMA device appears"
+    )

@@ -1,13 +1,14 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """Read the files of a boot image: one or more cpio archives ("newc"), each plain or gzip, one after the other.
 
-Written from the kernel's Documentation/driver-api/early-userspace/buffer-format.rst, apart from the product's own reader, so
-that one mistake cannot hide in both.
+Written from the kernel's Documentation/driver-api/early-userspace/buffer-format.rst, apart from the product's own
+reader, so that one mistake cannot hide in both.
 """
+
+from __future__ import annotations
 
 import io
 import zlib
@@ -22,7 +23,9 @@ class BrokenImage(Exception):
 
 
 def members(data: bytes) -> Iterator[tuple[str, int, bytes]]:
-    """(path without leading slash, st_mode, content) of each member; raises BrokenImage where a kernel would give up."""
+    """(path without leading slash, st_mode, content) of each member; raises BrokenImage where a kernel would give
+    up.
+    """
     found = False
     while data := data.lstrip(b"\0"):
         if data[:2] == b"\x1f\x8b":

@@ -1,8 +1,8 @@
-
 """The disk of a node: what differs from this machine's root, made once, kept over reboots, gone with the supervisor.
 
-It is an overlay (upper layer on a tmpfs in the supervisor's mount namespace) and a separate small /boot. The machine's own module
-options, boot files, home folders and ssh keys are hidden, so that a node starts as a clean Ubuntu-like host.
+It is an overlay (upper layer on a tmpfs in the supervisor's mount namespace) and a separate small /boot. The machine's
+own module options, boot files, home folders and ssh keys are hidden, so that a node starts as a clean Ubuntu-like
+host.
 """
 
 import contextlib
@@ -26,7 +26,20 @@ HIDDEN = {
     "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755, "var/log": 0o755,
 }  # fmt: skip
 # Folders that get files of the node's own: in a user namespace only folders made by us can be written to.
-WRITABLE = ("etc", "usr", "usr/bin", "usr/sbin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/sbin", "var", "var/lib", "opt", "mnt")
+WRITABLE = (
+    "etc",
+    "usr",
+    "usr/bin",
+    "usr/sbin",
+    "usr/lib",
+    "usr/local",
+    "usr/local/bin",
+    "usr/local/sbin",
+    "var",
+    "var/lib",
+    "opt",
+    "mnt",
+)
 
 SSHD_CONFIG = """\
 Port 22
@@ -53,7 +66,9 @@ install usbmouse /bin/true
 
 
 def mount_disk(node_dir: Path) -> Path:
-    """Mount disk, /boot and overlay in this (private) mount namespace; the node's root folder. Called once per supervisor."""
+    """Mount disk, /boot and overlay in this (private) mount namespace; the node's root folder. Called once per
+    supervisor.
+    """
     disk, root = node_dir / "disk", node_dir / "root"
     for folder in (disk, root):
         folder.mkdir(exist_ok=True)
@@ -110,7 +125,10 @@ def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> N
     """The first boot's files: name, ssh, module options for ``spec["initial_mode"]``, kernel, boot image, tools."""
     name = spec["name"]
     _write(root / "etc/hostname", f"{name}\n")
-    _write(root / "etc/hosts", f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{spec.get('address') or '127.0.1.1'} {name}\n")
+    _write(
+        root / "etc/hosts",
+        f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{spec.get('address') or '127.0.1.1'} {name}\n",
+    )
     _write(root / "etc/machine-id", f"{random.Random(name).getrandbits(128):032x}\n", 0o444)
     # No password opens the node, and "*" is not the "!" that sshd takes for a locked account.
     _write(root / "etc/shadow", "root:*:19700:0:99999:7:::\n", 0o600)
@@ -122,7 +140,10 @@ def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> N
     _write(root / "etc/initramfs-tools/initramfs.conf", "MODULES=most\nCOMPRESS=gzip\n")
     _install_tools(root)
     done = subprocess.run(
-        ["chroot", str(root), "/usr/sbin/update-initramfs", "-c", "-k", kernel], capture_output=True, text=True, check=False
+        ["chroot", str(root), "/usr/sbin/update-initramfs", "-c", "-k", kernel],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode != 0:
         raise OSError(f"the first boot image was not built: {done.stderr.strip() or done.stdout.strip()}")
@@ -139,7 +160,11 @@ def _write(path: Path, text: str | bytes, mode: int = 0o644) -> None:
 
 def _ssh(root: Path, public_key: str) -> None:
     key = root / "etc/ssh/ssh_host_ed25519_key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rehearsal", "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "rehearsal", "-f", str(key)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
     _write(root / "etc/ssh/sshd_config", SSHD_CONFIG)
     (root / "root/.ssh").mkdir(mode=0o700)
     _write(root / "root/.ssh/authorized_keys", public_key, 0o600)
@@ -157,7 +182,11 @@ def _kernel_files(root: Path, kernel: str) -> None:
     _write(modules / "modules.dep", "".join(lines))
     _write(root / "boot" / f"vmlinuz-{kernel}", random.Random(kernel).randbytes(64 * 1024), 0o600)
     command = f"/boot/vmlinuz-{kernel} root=LABEL=cloudimg-rootfs ro console=tty1 console=ttyS0"
-    _write(root / "boot/grub/grub.cfg", f"menuentry 'Ubuntu' {{\n\tlinux {command}\n\tinitrd /boot/initrd.img-{kernel}\n}}\n", 0o600)
+    _write(
+        root / "boot/grub/grub.cfg",
+        f"menuentry 'Ubuntu' {{\n\tlinux {command}\n\tinitrd /boot/initrd.img-{kernel}\n}}\n",
+        0o600,
+    )
 
 
 def _install_tools(root: Path) -> None:

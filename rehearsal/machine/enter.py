@@ -1,9 +1,10 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """Run a program on a node from outside, as its kubelet would: in all of its namespaces."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
@@ -19,7 +20,7 @@ ENVIRONMENT = {
 }
 
 
-class NodeDown(Exception):
+class NodeDown(OSError):
     """The node is not up (booting, panicked, powered off), so nothing can run on it."""
 
 
@@ -41,7 +42,9 @@ def command(node_dir: str | Path, argv: list[str], netns: str | None = None) -> 
     return ["nsenter", "--target", str(init_pid), *spaces, "--root", "--wd", "--", *argv]
 
 
-async def run(node_dir: str | Path, argv: list[str], netns: str | None = None, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
+async def run(
+    node_dir: str | Path, argv: list[str], netns: str | None = None, stdin: bytes = b""
+) -> tuple[int, bytes, bytes]:
     """(exit code, standard output, standard error) of ``argv`` run on the node; raises NodeDown.
 
     Cancelling the call ends the program too.

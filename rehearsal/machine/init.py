@@ -1,13 +1,15 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """PID 1 of a node: mounts, sshd, reaping, and the way down.
 
-It takes systemd's signals (systemd(1), SIGNALS): SIGRTMIN+5 or SIGINT reboots, SIGRTMIN+4 or SIGRTMIN+3 powers off. Its exit code tells
-the boot process which of the two it was; the kernel then kills whatever is left in the PID namespace.
+It takes systemd's signals (systemd(1), SIGNALS): SIGRTMIN+5 or SIGINT reboots, SIGRTMIN+4 or SIGRTMIN+3 powers off.
+Its exit code tells the boot process which of the two it was; the kernel then kills whatever is left in the PID
+namespace.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -52,7 +54,13 @@ def mount_early(root: Path, spec: dict[str, Any]) -> None:
     for name, target in _DEV_LINKS.items():
         (root / "dev" / name).symlink_to(target)
     (root / "dev/pts").mkdir()
-    linux.mount("devpts", str(root / "dev/pts"), "devpts", linux.MS_NOSUID | linux.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    linux.mount(
+        "devpts",
+        str(root / "dev/pts"),
+        "devpts",
+        linux.MS_NOSUID | linux.MS_NOEXEC,
+        "newinstance,ptmxmode=0666,mode=620",
+    )
     (root / "dev/shm").mkdir()
     linux.mount("tmpfs", str(root / "dev/shm"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=256m")
     (root / "dev/infiniband").mkdir()

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """The few Linux calls that the standard library does not have (Python 3.11): mount, unshare, setns, pivot_root.
 
 Every function raises OSError with the call and its target in the message, since "Invalid argument" alone helps nobody.
 """
+
+from __future__ import annotations
 
 import ctypes
 import fcntl
@@ -69,7 +70,9 @@ def setns(fd: int, kind: int = 0) -> None:
 
 
 def pivot_root(new_root: str) -> None:
-    """Make ``new_root`` (a mount point) the root of this mount namespace and let the old root go (pivot_root(2), notes)."""
+    """Make ``new_root`` (a mount point) the root of this mount namespace and let the old root go (pivot_root(2),
+    notes).
+    """
     number = _SYS_PIVOT_ROOT.get(os.uname().machine)
     if number is None:
         raise OSError(f"pivot_root: no system call number known for {os.uname().machine}")
@@ -80,7 +83,9 @@ def pivot_root(new_root: str) -> None:
 
 
 def die_with_parent(number: int = signal.SIGKILL) -> None:
-    """Ask the kernel for a signal when the parent ends (prctl(2)), so that no part of a node outlives its supervisor."""
+    """Ask the kernel for a signal when the parent ends (prctl(2)), so that no part of a node outlives its
+    supervisor.
+    """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0), "prctl PR_SET_PDEATHSIG")
 
 

@@ -1,13 +1,14 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """ssh into a node: connections on a unix socket of this machine, piped to a port inside the node's network namespace.
 
-Runs in the boot process, which is in that namespace; so nothing appears on this machine's network and the socket is gone when the
-node is down, as a host that does not answer.
+Runs in the boot process, which is in that namespace; so nothing appears on this machine's network and the socket is
+gone when the node is down, as a host that does not answer.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib

@@ -1,13 +1,14 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """Unix sockets at paths of any length.
 
-A socket address holds 107 bytes (unix(7)), a checkout may lie deeper. The folder is opened and the socket addressed through
-/proc/self/fd/N/NAME, which is always short.
+A socket address holds 107 bytes (unix(7)), a checkout may lie deeper. The folder is opened and the socket addressed
+through /proc/self/fd/N/NAME, which is always short.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -32,7 +33,9 @@ def listen(path: str | Path, backlog: int = 128) -> socket.socket:
 
 
 def connect(path: str | Path) -> socket.socket:
-    """A stream socket connected to ``path``; OSError (FileNotFoundError, ConnectionRefusedError) when nobody listens."""
+    """A stream socket connected to ``path``; OSError (FileNotFoundError, ConnectionRefusedError) when nobody
+    listens.
+    """
     path = Path(path)
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:

@@ -1,9 +1,10 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """The files by which a node tells its state: ``status.json`` always, ``boot.json`` only while the node is up."""
+
+from __future__ import annotations
 
 import json
 import os
@@ -30,7 +31,9 @@ def read_json(path: Path) -> Any:
 
 
 class NodeStatus:
-    """state: ``booting``, ``up``, ``rebooting``, ``off`` or ``panic``; reason: text or None; boots: how often it was started."""
+    """state: ``booting``, ``up``, ``rebooting``, ``off`` or ``panic``; reason: text or None; boots: how often it was
+    started.
+    """
 
     def __init__(self, node_dir: Path) -> None:
         self.path = node_dir / "status.json"

@@ -1,12 +1,13 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """The supervisor of a node: keeps its disk and boots it again and again, like a hypervisor.
 
 Everything of the node lives in this process and its children: when it ends, mounts, namespaces and disk are gone.
 """
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -24,7 +25,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def supervise(state: Path, name: str, serve: Serve) -> NoReturn:
-    """Prepare the disk and boot until SIGTERM; a node that panics or is powered off stays down, and its status says so."""
+    """Prepare the disk and boot until SIGTERM; a node that panics or is powered off stays down, and its status says
+    so.
+    """
     node_dir = state / "nodes" / name
     status = NodeStatus(node_dir)
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -75,7 +78,9 @@ def _boot_once(node_dir: Path, root: Path, spec: dict, serve: Serve) -> int:
 
 
 def _end(*_: object) -> NoReturn:
-    """Kill the boot; its children die with it (PR_SET_PDEATHSIG) and are waited for, so that nothing is left when we end."""
+    """Kill the boot; its children die with it (PR_SET_PDEATHSIG) and are waited for, so that nothing is left when we
+    end.
+    """
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     for pid in _children():

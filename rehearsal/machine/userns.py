@@ -1,14 +1,16 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
 """Become root of a new user namespace, for machines where the rehearsal does not run as root.
 
-A node needs more than one user (sshd's own, the tty group), so ranges of /etc/subuid and /etc/subgid are mapped with newuidmap(1) and
-newgidmap(1). The process id stays the same.
+A node needs more than one user (sshd's own, the tty group), so ranges of /etc/subuid and /etc/subgid are mapped with
+newuidmap(1) and newgidmap(1). The process id stays the same.
 """
 
+from __future__ import annotations
+
+import contextlib
 import os
 import pwd
 import shutil
@@ -50,29 +52,38 @@ def what_is_missing() -> str | None:
     """One sentence, or None when a user namespace with sub-ids can be made."""
     for program in ("newuidmap", "newgidmap"):
         if shutil.which(program) is None:
-            return f"{program} is missing, which the rehearsal needs when it does not run as root (apt install uidmap), or run it as root"
+            return (
+                f"{program} is missing, which the rehearsal needs when it does not run as root (apt "
+                "install uidmap), or run it as root"
+            )
     for path in ("/etc/subuid", "/etc/subgid"):
         try:
             subordinate_range(path)
         except OSError as error:
             return str(error)
-    for path, wanted in (("/proc/sys/kernel/unprivileged_userns_clone", "1"), ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0")):
+    for path, wanted in (
+        ("/proc/sys/kernel/unprivileged_userns_clone", "1"),
+        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "0"),
+    ):
         try:
             with open(path, encoding="ascii") as stream:
                 if stream.read().strip() != wanted:
-                    return f"this machine forbids user namespaces to ordinary users ({path} is not {wanted}): allow them or run as root"
+                    return (
+                        f"this machine forbids user namespaces to ordinary users ({path} is not "
+                        f"{wanted}): allow them or run as root"
+                    )
         except FileNotFoundError:
             continue
     return None
 
 
 def subordinate_range(path: str) -> tuple[int, int]:
-    """(first id, count) of the first range of this user, by name or number, as subuid(5) writes it; OSError without one."""
+    """(first id, count) of the first range of this user, by name or number, as subuid(5) writes it; OSError without
+    one.
+    """
     names = {str(os.getuid())}
-    try:
+    with contextlib.suppress(KeyError):
         names.add(pwd.getpwuid(os.getuid()).pw_name)
-    except KeyError:
-        pass
     try:
         with open(path, encoding="utf-8") as stream:
             for line in stream:
@@ -83,4 +94,7 @@ def subordinate_range(path: str) -> tuple[int, int]:
         pass
     user = sorted(names)[-1]
     option = "uids" if path.endswith("uid") else "gids"
-    raise OSError(f"{path} has no range of 65536 ids for {user} (as root: usermod --add-sub{option} 100000-165535 {user}), or run as root")
+    raise OSError(
+        f"{path} has no range of 65536 ids for {user} (as root: usermod --add-sub{option} 100000-165535 "
+        f"{user}), or run as root"
+    )

@@ -1,9 +1,12 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-from __future__ import annotations
 
-"""The smallest /sys that shows which mode a node was booted with, so that the machine is tested apart from the kernel simulation."""
+"""The smallest /sys that shows which mode a node was booted with, so that the machine is tested apart from the
+kernel simulation.
+"""
+
+from __future__ import annotations
 
 import signal
 from pathlib import Path

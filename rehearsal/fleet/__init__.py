@@ -1,0 +1,7 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Start, watch and end a rehearsal fleet: API server, nodes, operators."""
+
+from __future__ import annotations

@@ -1,0 +1,76 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""STATE/inventory.yml: how Ansible reaches the nodes and the cluster of a fleet."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CONNECT = ROOT / "rehearsal" / "connect.py"
+
+
+def ssh_arguments(python: str, state: Path, node: str) -> str:
+    """Value of ansible_ssh_common_args. Three readers take it apart: Ansible (like a shell), ssh (% is special), the
+    user's shell.
+    """
+    words = [python, "-I", "-S", str(CONNECT), "--fdpass", str(state / "nodes" / node / "ssh.sock")]
+    proxy = shlex.join(words).replace("%", "%%")
+    known_hosts = str(state / "known_hosts").replace("%", "%%")
+    options = [
+        f"ProxyCommand={proxy}",
+        "ProxyUseFdpass=yes",
+        f'UserKnownHostsFile="{known_hosts}"',
+        "StrictHostKeyChecking=accept-new",
+        "IdentitiesOnly=yes",
+    ]
+    return " ".join(f"-o {shlex.quote(option)}" for option in options)
+
+
+def fleet_id(state: Path) -> str:
+    """Eight characters that differ between the folders of fleets."""
+    return hashlib.sha256(str(state).encode()).hexdigest()[:8]
+
+
+def inventory(state: Path, specs: list[dict[str, Any]], python: str, cluster: bool) -> dict[str, Any]:
+    """The inventory as data.
+
+    ansible_host is a name of this fleet only: Ansible derives ssh's ControlPath from it, and two fleets with equal
+    addresses would otherwise share a connection.
+    """
+    hosts = {
+        spec["name"]: {
+            "ansible_host": f"{spec['name']}.{fleet_id(state)}.rehearsal",
+            "ansible_connection": "ssh",
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(state / "id_ed25519"),
+            "ansible_ssh_common_args": ssh_arguments(python, state, spec["name"]),
+            "ansible_python_interpreter": python,
+            "rehearsal_address": spec["address"],
+        }
+        for spec in specs
+    }
+    local: dict[str, Any] = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+    }
+    if cluster:
+        local["rehearsal_kubeconfig"] = str(state / "kubeconfig")
+    return {"all": {"hosts": {"localhost": local}, "children": {"gpu_nodes": {"hosts": hosts}}}}
+
+
+def write(path: Path, data: dict[str, Any]) -> None:
+    """As JSON, which is YAML too and needs no quoting rules."""
+    text = (
+        "---\n# Written by python -m rehearsal up; gone with python -m rehearsal down.\n"
+        + json.dumps(data, indent=2)
+        + "\n"
+    )
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
