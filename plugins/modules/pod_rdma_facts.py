@@ -82,6 +82,7 @@ pods:
   sample:
     trainer-0:
       node: gpu-1
+      running: true
       reachable: true
       reason: null
       netns_mode: shared
@@ -172,11 +173,13 @@ def gather(api, execute, params):
         meta = (pod or {}).get("metadata") or {}
         base[name] = {
             "node": ((pod or {}).get("spec") or {}).get("nodeName"),
+            "running": False,
             "reachable": False,
             "reason": None,
             "networks": networks_of(pod or {}),
         }
         if pod is not None and is_running(pod):
+            base[name]["running"] = True
             ready.append(name)
         else:
             base[name]["reason"] = stuck_reason(pod, events.get(meta.get("uid"), []))

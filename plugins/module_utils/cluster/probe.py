@@ -8,11 +8,14 @@ The image may have nothing but a POSIX shell: the script uses built-ins only and
 
 Output, one record after the other::
 
-    @ STATE PATH        STATE: ok | empty | absent | unreadable | dir
-    |a line of content  (records ok and dir only; every content line starts with a bar)
+    @ STATE PATH        STATE: ok | empty | absent | unreadable | dir | link
+    |a line of content  (records ok, dir and link; every content line starts with a bar)
     @ end
 
 No content can look like a record, since every line of it starts with a bar, and a cut output lacks the last line.
+``read`` gives the same answer for an empty file and for a failed read; ``cat`` tells them apart, and without it such
+a file
+counts as unreadable: unknown is the safe reading.
 A zero GID row has no readable attributes (drivers/infiniband/core/sysfs.c answers EINVAL), so these are not even tried.
 """
 
@@ -30,8 +33,8 @@ v=; t=
 while IFS= read -r l || [ -n "$l" ]; do v="$v|$l
 "; t=1; l=; done 2>/dev/null <"$R$1"
 if [ "$t" ]; then printf '@ ok %s\n%s' "$1" "$v"
-elif command -v cat >/dev/null && ! cat "$R$1" >/dev/null 2>&1; then w "@ unreadable $1"
-else w "@ empty $1"; fi
+elif cat "$R$1" >/dev/null 2>&1; then w "@ empty $1"
+else w "@ unreadable $1"; fi
 }
 g() {
 for x in $2; do f "$1/$x"; done
@@ -42,7 +45,14 @@ w "@ dir $1"
 for e in "$R$1"/*; do if [ -e "$e" ] || [ -L "$e" ]; then w "|${e##*/}"; fi; done
 }
 p() {
-if d=$(cd -P "$R$1" 2>/dev/null && pwd -P); then printf '@ ok %s\n|%s\n' "$1" "$d"; else w "@ absent $1"; fi
+if d=$(cd -P "$R$1" 2>/dev/null && pwd -P); then d=${d#"$R"}; printf '@ link %s\n|%s\n' "$1" "$d"
+else d=; w "@ absent $1"; fi
+}
+c() {
+p "$1/device"; [ "$d" ] || return
+z=$d; f "$z/numa_node"; n "$z/net"; p "$z/driver"; p "$z/physfn"; [ "$d" ] || return
+k=$d
+for v in "$R$k"/virtfn*; do [ ! -e "$v" ] || p "$k/${v##*/}"; done
 }
 S=/sys/class
 f /sys/module/ib_core/parameters/netns_mode
@@ -60,16 +70,15 @@ f /proc/sys/net/ipv6/conf/$c/disable_ipv6
 done
 for e in "$R"$S/net/*; do [ -d "$e" ] || continue
 i=${e##*/}
-g "$S/net/$i" 'ifindex iflink mtu address operstate'
-p "$S/net/$i/device"
+g "$S/net/$i" 'dev_port phys_port_name ifindex iflink mtu address operstate'
+c "$S/net/$i"
 g "/proc/sys/net/ipv4/conf/$i" 'arp_ignore arp_announce rp_filter'
 f "/proc/sys/net/ipv6/conf/$i/disable_ipv6"
 done
 for e in "$R"$S/infiniband/*; do [ -d "$e" ] || continue
 b=$S/infiniband/${e##*/}
 g "$b" 'node_guid fw_ver'
-p "$b/device"
-f "$b/device/numa_node"
+c "$b"
 for q in "$e"/ports/*; do [ -d "$q" ] || continue
 o=${q##*/}; d=$b/ports/$o
 g "$d" 'state phys_state rate link_layer'
@@ -86,8 +95,8 @@ done
 w '@ end'
 """
 
-OK, EMPTY, ABSENT, UNREADABLE, DIR = "ok", "empty", "absent", "unreadable", "dir"
-STATES = frozenset({OK, EMPTY, ABSENT, UNREADABLE, DIR})
+OK, EMPTY, ABSENT, UNREADABLE, DIR, LINK = "ok", "empty", "absent", "unreadable", "dir", "link"
+STATES = frozenset({OK, EMPTY, ABSENT, UNREADABLE, DIR, LINK})
 
 
 class ProbeError(ValueError):
@@ -121,42 +130,3 @@ def parse_records(output):
     if not ended:
         raise ProbeError(f"the probe's output ends early, after {len(records)} records")
     return records
-
-
-class Records:
-    """Reads values out of the records; what could not be read is None, and ``reasons`` says why for each path."""
-
-    def __init__(self, records):
-        self._records = records
-        self.reasons = {}
-
-    def paths(self):
-        return self._records.keys()
-
-    def state(self, path):
-        return self._records.get(path, (ABSENT, []))[0]
-
-    def text(self, path):
-        """Content, "" when empty, None when absent or unreadable."""
-        state, lines = self._records.get(path, (None, []))
-        if state == OK:
-            return "\n".join(lines)
-        if state == EMPTY:
-            return ""
-        if state == UNREADABLE:
-            self.reasons[path] = f"{path} exists and cannot be read"
-        return None
-
-    def number(self, path):
-        """Content as int; None with a reason when it is no number."""
-        text = self.text(path)
-        try:
-            return None if text is None else int(text.strip())
-        except ValueError:
-            self.reasons[path] = f"{path}: not a number: {text!r:.40}"
-            return None
-
-    def names(self, path):
-        """Names in a folder; None when the folder is absent."""
-        state, lines = self._records.get(path, (None, []))
-        return list(lines) if state == DIR else None

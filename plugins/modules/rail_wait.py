@@ -1,0 +1,236 @@
+#!/usr/bin/python
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rail_wait
+short_description: Wait until the cluster has made of a rail layout what was asked for
+version_added: 0.1.0
+description:
+  - Looks at everything that a layout needs in one place, again and again, until nothing is missing or the time is over.
+  - CustomResourceDefinitions are established, a NicClusterPolicy is ready, DaemonSets have rolled out, every SR-IOV
+    network has its attachment; and on each node the VFs are there, the operator is at rest, the resources are offered
+    and each pool has a block.
+  - A failure names each node and what it lacks.
+  - With check mode it looks once, reports what is missing and does not fail.
+author:
+  - Railyard contributors (@railyard)
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+attributes:
+  check_mode:
+    support: full
+    description: Looks once instead of waiting.
+  diff_mode:
+    support: none
+    description: Nothing changes.
+options:
+  crds:
+    description: Names of CustomResourceDefinitions that must be established.
+    type: list
+    elements: str
+    default: []
+  objects:
+    description:
+      - The objects that were applied; see O(objects) of M(railyard.rdma.rail_objects).
+      - NicClusterPolicy, SriovNetworkNodePolicy, SriovNetwork and its relatives, NetworkAttachmentDefinition, IPPool
+        and
+        CIDRPool are waited for. Other kinds need no waiting.
+    type: list
+    elements: dict
+    default: []
+  layouts:
+    description: The layouts of the rail model, whose hosts must be ready. Without it nodes are not looked at.
+    type: list
+    elements: dict
+    default: []
+  host_addresses:
+    description: Address of each host, to find the node of a host whose name differs.
+    type: dict
+    default: {}
+  daemon_sets_in:
+    description: Namespaces in which every DaemonSet must have rolled out.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description: Seconds to wait.
+    type: int
+    default: 600
+  interval:
+    description: Seconds between two looks.
+    type: float
+    default: 2
+requirements:
+  - kubernetes (Python library) 24.2 or newer
+seealso:
+  - module: railyard.rdma.rail_objects
+"""
+
+EXAMPLES = r"""
+- name: Wait until nv-ipam serves its kinds
+  railyard.rdma.rail_wait:
+    crds: [ippools.nv-ipam.nvidia.com, cidrpools.nv-ipam.nvidia.com]
+
+- name: Wait until all nodes offer their rails
+  railyard.rdma.rail_wait:
+    objects: "{{ rail_networks_documents }}"
+    layouts: "{{ rails_model.layouts }}"
+    daemon_sets_in: [nvidia-network-operator]
+    timeout: 1800
+"""
+
+RETURN = r"""
+ready:
+  description: Whether nothing is missing.
+  returned: always
+  type: bool
+  sample: true
+pending:
+  description: What is missing.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - node: gpu-1
+      object: "PF 0000:0c:00.0"
+      reason: has 0 of 1 VFs
+waited:
+  description: Seconds that were waited.
+  returned: always
+  type: float
+  sample: 41.2
+progress:
+  description: How many things were missing at which second; an entry for each change.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - second: 0.0
+      missing: 66
+    - second: 41.2
+      missing: 0
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, flatten
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
+
+CRD = "apiextensions.k8s.io/v1"
+NODE_STATE = ("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState")
+ATTACHMENT = ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition")
+
+
+def read_one(api, api_version, kind, namespace, name):
+    """The object, or None when it or its kind is not there."""
+    try:
+        return api.get(api.path(api_version, kind, namespace, name))
+    except KindNotServed:
+        return None
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
+def read_all(api, api_version, kind, namespace=None):
+    """All objects of a kind; none when the kind is not served (yet)."""
+    try:
+        return api.list_items(api.path(api_version, kind, namespace))
+    except KindNotServed:
+        return []
+
+
+def snapshot(api, objects):
+    """What readiness.layout_pending wants to know, with one list for each kind and namespace."""
+    spaces = {n for n, _name, _obj in readiness.attachments_wanted(objects)}
+    policies = {o["metadata"].get("namespace") for o in objects if o["kind"] == "SriovNetworkNodePolicy"}
+    pools = {
+        (o["apiVersion"], o["kind"], o["metadata"].get("namespace")) for o in objects if o["kind"] in readiness.POOLS
+    }
+    return {
+        "nodes": read_all(api, "v1", "Node"),
+        "states": {
+            readiness.name_of(s): s for namespace in policies for s in read_all(api, *NODE_STATE, namespace=namespace)
+        },
+        "attachments": {
+            (namespace, readiness.name_of(a))
+            for namespace in spaces
+            for a in read_all(api, *ATTACHMENT, namespace=namespace)
+        },
+        "pools": {
+            (kind, readiness.name_of(p)): p
+            for api_version, kind, namespace in pools
+            for p in read_all(api, api_version, kind, namespace)
+        },
+    }
+
+
+def look(api, params, objects):
+    """One look at everything: what is missing."""
+    api.forget_kinds()
+    crds = {name: read_one(api, CRD, "CustomResourceDefinition", None, name) for name in params["crds"]}
+    pending = readiness.crds_pending(params["crds"], crds)
+    for obj in objects:
+        if obj["kind"] == "NicClusterPolicy":
+            live = read_one(api, obj["apiVersion"], obj["kind"], None, obj["metadata"]["name"])
+            pending += readiness.cluster_policy_pending(obj, live)
+    for namespace in params["daemon_sets_in"]:
+        pending += readiness.daemon_sets_pending(read_all(api, "apps/v1", "DaemonSet", namespace))
+    if params["layouts"]:
+        pending += readiness.layout_pending(
+            objects, params["layouts"], params["host_addresses"], snapshot(api, objects)
+        )
+    return pending
+
+
+def wait(api, params, objects, once=False, clock=time.monotonic, pause=time.sleep):
+    """(what is missing at the end, seconds, progress)."""
+    start, progress = clock(), []
+    while True:
+        pending = look(api, params, objects)
+        second = round(clock() - start, 1)
+        if not progress or progress[-1]["missing"] != len(pending):
+            progress.append({"second": second, "missing": len(pending)})
+        if not pending or once or second >= params["timeout"]:
+            return pending, second, progress
+        pause(max(0.0, min(params["interval"], params["timeout"] - second)))
+
+
+def main():
+    spec = auth_argument_spec()
+    spec.update(
+        crds={"type": "list", "elements": "str", "default": []},
+        objects={"type": "list", "elements": "dict", "default": []},
+        layouts={"type": "list", "elements": "dict", "default": []},
+        host_addresses={"type": "dict", "default": {}},
+        daemon_sets_in={"type": "list", "elements": "str", "default": []},
+        timeout={"type": "int", "default": 600},
+        interval={"type": "float", "default": 2},
+    )
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    api = connect(module)
+    try:
+        objects = flatten(module.params["objects"])
+        pending, second, progress = wait(api, module.params, objects, once=module.check_mode)
+    except InputError as error:
+        module.fail_json(msg=str(error))
+    except ApiError as error:
+        module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
+    result = {"ready": not pending, "pending": pending, "waited": second, "progress": progress}
+    if pending and not module.check_mode:
+        lines = readiness.summary(pending)
+        module.fail_json(msg="\n".join([f"Still missing after {second:.0f} s:", *lines]), **result)
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()
