@@ -95,7 +95,7 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
     port = tree.inside(f"{_CLASS}/{device}/ports/{number}")
     link_layer = tree.text(port + "/link_layer")
     rows, table = read_gid_table(tree, port, link_layer, netdevs_here, zero_rows)
-    tos = tree.read(f"/sys/kernel/config/rdma_cm/{device}/ports/{number}/default_roce_tos")
+    tos_file = f"/sys/kernel/config/rdma_cm/{device}/ports/{number}/default_roce_tos"
     result = {
         "link_layer": link_layer,
         "state": parse_state(tree.text(port + "/state")),
@@ -105,11 +105,12 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
         "gids": rows,
         "gid_table": table,
         "traffic_class": read_traffic_class(tree, device, number),
-        "rdma_cm_tos": int(tos.value) if (tos.value or "").isascii() and (tos.value or "").isdigit() else None,
+        "rdma_cm_tos": tree.integer(tos_file),
         "reasons": {},
     }
     if result["rdma_cm_tos"] is None:
         # The folder appears when somebody makes it (mkdir); a reader of facts must not.
+        tos = tree.read(tos_file)
         result["reasons"]["rdma_cm_tos"] = "not set up in configfs" if tos.absent else tos.reason or "not a number"
     return result
 

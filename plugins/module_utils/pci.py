@@ -10,6 +10,7 @@ import re
 
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
+_SUB_FUNCTION = re.compile(r"[a-z0-9_]+\.sf\.[0-9]+")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 
@@ -44,7 +45,7 @@ def describe_function(tree: Tree, directory: str) -> dict:
     result["numa_node"] = numa_node if numa_node is not None and numa_node >= 0 else None  # -1: firmware does not say
     result["driver"] = tree.link_name(pci_directory + "/driver")
     parent = tree.link_name(pci_directory + "/physfn")
-    if last != parts[-1]:
+    if _SUB_FUNCTION.fullmatch(last):
         result["function"] = "sf"
         result["parent_pci"] = parts[-1]
     elif parent:

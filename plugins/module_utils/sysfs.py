@@ -24,7 +24,7 @@ _MAXIMUM_LINKS = 40
 
 
 class Reading(NamedTuple):
-    """What reading one file gave: ``value`` is its text without the final newline, or None with ``reason`` and the
+    """What reading one file gave: ``value`` is its text, or None with ``reason`` and the
     name of the error (``code``, like ``ENOENT``)."""
 
     value: str | None
@@ -119,7 +119,7 @@ class Tree:
             return Reading(None, f"{os.strerror(error.errno or errno.EIO)} ({code})", code)
         except ValueError as error:
             return Reading(None, str(error), "EINVAL")
-        return Reading(data.decode("utf-8", "replace").rstrip("\n"))
+        return Reading(data.decode("utf-8", "replace"))
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file, or None when it is empty or cannot be read."""

@@ -1,0 +1,294 @@
+#!/usr/bin/python
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_facts
+short_description: Read the RDMA state of a node
+version_added: 0.1.0
+description:
+  - Reads RDMA devices, GID tables, network devices with their VFs, the RDMA network namespace mode and everything that
+    decides it, boot images, and the driver, in one pass over sysfs, procfs, modprobe.d, C(/boot) and netlink. No
+    command is run.
+  - Needs root for the boot images; as another user they are unknown, and so is the mode after the next boot.
+  - What cannot be read is V(null) with a reason beside it, under C(reason) or, by the name of the value, under
+    C(reasons).
+  - GID tables and netdevs are those of the network namespace in which the module runs.
+author:
+  - Railyard contributors (@railyard)
+extends_documentation_fragment:
+  - railyard.rdma.attributes.facts
+  - railyard.rdma.root
+options:
+  rails:
+    description:
+      - The intended rails. For each of them the fact C(rails) tells what was found on the node.
+      - A rail is looked up by its PCI address; by its netdev only when it has no PCI address, since names depend on
+        the operating system.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      rail:
+        description: Number of the rail.
+        type: int
+        required: true
+      name:
+        description: Name of the rail.
+        type: str
+      pci:
+        description: PCI address of the physical function, in full and in lower case (V(0000:0c:00.0)).
+        type: str
+      netdev:
+        description: Name of the network device.
+        type: str
+  zero_rows:
+    description:
+      - Also lists the rows of GID tables that hold no GID. Tables have 128 or 256 rows and most of them are empty;
+        they are counted in C(gid_table) in any case.
+    type: bool
+    default: false
+  boot_images:
+    description:
+      - Reads the boot images to tell whether they agree with modprobe.d. This takes most of the module's time.
+      - With V(false), C(boot_images), C(next_boot) and C(reboot_required) are unknown.
+    type: bool
+    default: true
+seealso:
+  - module: railyard.rdma.ib_core_netns
+  - module: railyard.rdma.boot_image
+  - module: railyard.rdma.pod_rdma_facts
+"""
+
+EXAMPLES = r"""
+- name: Read the RDMA state of the node
+  railyard.rdma.rdma_facts:
+
+- name: Show the GID index of rail 0
+  railyard.rdma.rdma_facts:
+    rails:
+      - rail: 0
+        pci: "0000:0c:00.0"
+    boot_images: false
+
+- name: Look at the disk of a node that does not boot
+  railyard.rdma.rdma_facts:
+    root: /mnt
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: The facts, under C(rdma).
+  returned: always
+  type: dict
+  contains:
+    rdma:
+      description: RDMA state of the node.
+      returned: always
+      type: dict
+      contains:
+        schema:
+          description: Version of this structure.
+          returned: always
+          type: int
+          sample: 1
+        kernel:
+          description: Release of the running kernel, V(null) for another root.
+          returned: always
+          type: str
+          sample: 6.8.0-100-generic
+        boot_id:
+          description: Identity of this boot, V(null) for another root.
+          returned: always
+          type: str
+          sample: 28d3acf0-6be4-495e-904c-e4e4110be598
+        netns_mode:
+          description:
+            - The RDMA network namespace mode, V(shared), V(exclusive) or V(null) each; C(live) in effect,
+              C(configured) by modprobe.d (file C(configured_by)), C(kernel_line), C(boot_image) by the images' copies
+              of modprobe.d, C(next_boot) after a reboot.
+            - C(owners) lists every place that sets it in order of application, C(reboot_required) tells whether a
+              reboot would change C(live), C(reasons) why a value is V(null).
+          returned: always
+          type: dict
+          sample:
+            live: exclusive
+            loaded: true
+            configured: shared
+            configured_by: /etc/modprobe.d/ib_core.conf
+            kernel_line: null
+            boot_image: shared
+            next_boot: shared
+            reboot_required: true
+            owners:
+              - owner: railyard
+                path: /etc/modprobe.d/ib_core.conf
+                line: 1
+                mode: shared
+                wins: true
+                hidden_by: null
+            reasons:
+              kernel_line: the kernel line does not set it
+        boot_images:
+          description: One entry for each installed kernel.
+          returned: always
+          type: list
+          elements: dict
+          sample:
+            - kernel: 6.8.0-100-generic
+              path: /boot/initrd.img-6.8.0-100-generic
+              builder: initramfs-tools
+              mode: shared
+              holds_option: true
+              holds_ib_core: true
+              stale: false
+              default: true
+              size: 73400320
+              modules: 912
+              formats: [cpio, gzip]
+              whole: true
+              reason: null
+        driver:
+          description: Driver stack, V(doca_ofed), V(inbox), V(none) or V(unknown), and whether it hides GIDs of other
+            namespaces.
+          returned: always
+          type: dict
+          sample: {flavour: doca_ofed, version: 24.10-1.1.4, gid_netns_check: true, reasons: {}}
+        devices:
+          description:
+            - RDMA devices by name, ports by number. C(gids) are the rows that hold a GID; look rows up by their
+              C(index), not by their position. C(gid_table) counts all rows. C(active_mtu) is what the kernel derives
+              from the netdev's MTU.
+          returned: always
+          type: dict
+          sample:
+            mlx5_6:
+              pci: "0000:0c:00.0"
+              netdev: rdma0
+              function: pf
+              parent_pci: null
+              vf_index: null
+              numa_node: 0
+              pci_path: 0000:00:01.1/0000:0c:00.0
+              driver: mlx5_core
+              firmware: 16.35.2000
+              node_guid: "b83f:d203:0012:3456"
+              reasons: {}
+              ports:
+                "1":
+                  link_layer: Ethernet
+                  state: ACTIVE
+                  phys_state: LinkUp
+                  rate_gbps: 100.0
+                  active_mtu: 4096
+                  rdma_cm_tos: 0
+                  traffic_class: {state: set, value: 41, rules: []}
+                  gid_table: {length: 256, zero: 252, unreadable: 0, reason: null}
+                  reasons: {}
+                  gids:
+                    - index: 3
+                      gid: "0000:0000:0000:0000:0000:ffff:0ae0:0c8f"
+                      address: 10.224.12.143
+                      type: RoCE v2
+                      netdev: rdma0
+                      scope: ipv4
+                      usable: true
+                      reason: null
+        netdevs:
+          description:
+            - Network devices on a bus, and those that RDMA devices or rails use. C(sysctls) are effective values.
+          returned: always
+          type: dict
+          sample:
+            rdma0:
+              pci: "0000:0c:00.0"
+              mac: "b8:3f:d2:12:34:56"
+              mtu: 4220
+              state: up
+              master: null
+              addresses:
+                - address: 10.224.12.143
+                  prefix: 12
+                  family: ipv4
+                  scope: global
+                  dynamic: false
+                  tentative: false
+                  temporary: false
+                  deprecated: false
+                  origin: null
+              sysctls: {arp_ignore: 1, arp_announce: 2, rp_filter: 0, disable_ipv6: 0, accept_ra: 1, forwarding: 0}
+              sriov: {total: 8, num: 1, vfs: [{index: 0, pci: "0000:0c:00.2", netdev: rdma0v0, device: mlx5_18}]}
+              qos: {trust: dscp, dscp_to_priority: {"10": 0}, pfc: null, reasons: {pfc: no file tells it}}
+              reasons: {}
+        rails:
+          description: What became of each rail of O(rails); C(gid_index) is the index to use, chosen from the table.
+          returned: always
+          type: list
+          elements: dict
+          sample:
+            - rail: 0
+              name: rail0
+              pci: "0000:0c:00.0"
+              netdev: rdma0
+              device: mlx5_6
+              port: 1
+              gid_index: 3
+              gid: "0000:0000:0000:0000:0000:ffff:0ae0:0c8f"
+              address: 10.224.12.143
+              state: ACTIVE
+              rate_gbps: 100.0
+              mtu: 4220
+              active_mtu: 4096
+              numa_node: 0
+              traffic_class: {state: set, value: 41, rules: []}
+              vfs: 1
+              vfs_possible: 8
+              reason: null
+        memlock:
+          description: Limits for locked memory of the running container runtimes, in bytes or V(unlimited).
+          returned: always
+          type: dict
+          sample: {runtimes: {containerd: {pid: 1234, soft: unlimited, hard: unlimited}}, reason: null}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.node_facts import gather
+from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
+
+
+def main() -> None:
+    rail = {
+        "rail": {"type": "int", "required": True},
+        "name": {"type": "str"},
+        "pci": {"type": "str"},
+        "netdev": {"type": "str"},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "rails": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": rail,
+                "required_one_of": [("pci", "netdev")],
+            },
+            "zero_rows": {"type": "bool", "default": False},
+            "boot_images": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    facts = gather(
+        Tree(module.params["root"]),
+        rails=module.params["rails"],
+        zero_rows=module.params["zero_rows"],
+        read_images=module.params["boot_images"],
+    )
+    module.exit_json(changed=False, ansible_facts={"rdma": facts})
+
+
+if __name__ == "__main__":
+    main()
