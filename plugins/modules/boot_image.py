@@ -182,7 +182,7 @@ def main() -> None:
         rebuilder.fail(f"modprobe.d cannot be told: {in_files['reason'] or '; '.join(problems)}")
     if (in_files["mode"] or netns_mode.KERNEL_DEFAULT) != mode and not module.check_mode:
         rebuilder.fail(
-    unknown = [i["reason"] for i in present if i["stale"] is None and i["whole"] is not False]
+            f"modprobe.d sets {in_files['mode'] or 'no mode'} ({in_files['by'] or 'no file'}), a rebuilt image cannot "
             f"give mode {mode}. Set it with railyard.rdma.ib_core_netns first."
         )
     images = boot_images.inspect_all(tree, rebuilder.wanted)
