@@ -1,0 +1,77 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the API server: `python -m rehearsal.apiserver --state DIR [--crds DIR] [--port N]`.
+
+Writes DIR/kubeconfig when requests are served, and DIR/logs/apiserver.jsonl with one line a request. Ends on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+
+from .server import build
+
+
+def kubeconfig(url: str) -> dict:
+    """A kubeconfig for a server without authentication (the address is loopback only)."""
+    context = {"name": "rehearsal", "context": {"cluster": "rehearsal", "user": "rehearsal", "namespace": "default"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "rehearsal", "cluster": {"server": url}}],
+        "users": [{"name": "rehearsal", "user": {}}],
+        "contexts": [context],
+        "current-context": "rehearsal",
+    }
+
+
+async def serve(state: Path, crds: Path | None, port: int) -> None:
+    state.mkdir(parents=True, exist_ok=True)
+    runner = web.AppRunner(build(crds, state / "logs" / "apiserver.jsonl"), access_log=None, shutdown_timeout=2)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    port = runner.addresses[0][1]
+    draft = state / f".kubeconfig.{os.getpid()}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as out:
+        yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{port}"), out, sort_keys=False)
+    draft.replace(state / "kubeconfig")
+    stop = asyncio.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(name, stop.set)
+    await stop.wait()
+    await runner.cleanup()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m rehearsal.apiserver", description=__doc__.splitlines()[0])
+    parser.add_argument("--state", type=Path, required=True, help="folder for kubeconfig and logs")
+    parser.add_argument(
+        "--crds", type=Path, help="folder of CRD files whose schemas replace those of CRDs with the same name"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one")
+    options = parser.parse_args()
+    if options.crds and not options.crds.is_dir():
+        parser.error(
+            f"--crds: {options.crds} is not a folder; give a folder of CustomResourceDefinition files or leave it out"
+        )
+    try:
+        asyncio.run(serve(options.state, options.crds, options.port))
+    except OSError as error:
+        print(f"apiserver: cannot listen on 127.0.0.1:{options.port}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
