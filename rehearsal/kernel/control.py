@@ -1,0 +1,182 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What RDMA netlink does on a real node, over a unix socket: one JSON object a line, one answer a line.
+
+Requests: ``{"op": "rdma_system_show" | "rdma_dev_list" | "rdma_link_list"}``, ``{"op": "rdma_system_set_netns", "mode":
+"shared" | "exclusive"}`` and ``{"op": "rdma_dev_set_netns", "dev": NAME, "netns": NAME or process id}``; with the last one
+the descriptor of the namespace may come along (SCM_RIGHTS) as in the real RDMA_NLDEV_NET_NS_FD, and then decides.
+Answers: ``{"ok": true, "result": …}`` or ``{"ok": false, "errno": 16, "error": "Device or resource busy"}``.
+The caller's namespace is that of the connected process (SO_PEERCRED).
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import json
+import os
+import socket
+import struct
+
+from .devices import EXCLUSIVE, SHARED, Devices, Port, failure
+from .netdevs import Netdevs
+from .sysfs.infiniband import firmware, port_state
+
+_LINE_LIMIT = 1 << 16
+
+
+class Client:
+    """One connection: what it sent so far, and the descriptors that came with it."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        connection.setblocking(False)
+        cred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.pid, self.uid, _gid = struct.unpack("3i", cred)
+        self.pending = b""
+        self.fds: list[int] = []
+
+    def receive(self) -> list[bytes] | None:
+        """Complete lines, or None at the end of the connection."""
+        space = socket.CMSG_SPACE(4 * array.array("i").itemsize)
+        try:
+            data, ancillary, _flags, _address = self.socket.recvmsg(4096, space)
+        except BlockingIOError:
+            return []
+        except OSError:
+            return None
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds = array.array("i")
+                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+                self.fds += fds
+        if not data:
+            return None
+        *lines, self.pending = (self.pending + data).split(b"\n")
+        return lines if len(self.pending) <= _LINE_LIMIT else None
+
+    def drop_fds(self) -> None:
+        while self.fds:
+            os.close(self.fds.pop())
+
+    def close(self) -> None:
+        self.drop_fds()
+        self.socket.close()
+
+
+class Control:
+    """The requests. ``root_fd`` is the node's root directory, where /run/netns is looked up."""
+
+    def __init__(self, devices: Devices, netdevs: Netdevs, root_fd: int, node_mounts: str) -> None:
+        self.devices, self.netdevs, self.root_fd, self.node_mounts = devices, netdevs, root_fd, node_mounts
+
+    def answer(self, client: Client, line: bytes) -> bytes:
+        try:
+            request = json.loads(line)
+            operation = getattr(self, f"_{request['op']}", None)
+            if operation is None:
+                raise failure(errno.EOPNOTSUPP, f"unknown op {request['op']!r}")
+            answer = {"ok": True, "result": operation(client, request)}
+        except OSError as error:
+            answer = {"ok": False, "errno": error.errno, "error": error.strerror}
+        except (ValueError, KeyError, TypeError) as error:
+            answer = {"ok": False, "errno": errno.EINVAL, "error": f"bad request: {error!r}"}
+        finally:
+            client.drop_fds()
+        return json.dumps(answer).encode() + b"\n"
+
+    def _rdma_system_show(self, _client: Client, _request: dict) -> dict:
+        return {"netns": self.devices.mode, "copy-on-fork": True}
+
+    def _visible(self, client: Client) -> list[Port]:
+        netns = self.netdevs.netns_of_pid(client.pid)
+        ports = [port for port in self.devices.ports() if self.devices.shows(port.rdma, netns)]
+        return sorted(ports, key=lambda port: port.rdma.index)
+
+    def _rdma_dev_list(self, client: Client, _request: dict) -> list[dict]:
+        return [
+            {
+                "ifindex": port.rdma.index,
+                "ifname": port.rdma.name,
+                "node_type": "ca",
+                "fw": firmware(port),
+                "node_guid": port.rdma.guid,
+                "sys_image_guid": port.rdma.guid,
+            }
+            for port in self._visible(client)
+        ]
+
+    def _rdma_link_list(self, client: Client, _request: dict) -> list[dict]:
+        netns = self.netdevs.netns_of_pid(client.pid)
+        links = []
+        for port in self._visible(client):
+            active = port_state(self.netdevs, port)[0] == "4: ACTIVE"
+            entry = {
+                "ifindex": port.rdma.index,
+                "port": 1,
+                "ifname": port.rdma.name,
+                "state": "ACTIVE" if active else "DOWN",
+                "physical_state": "LINK_UP" if active else "DISABLED",
+            }
+            place = self.netdevs.where(port.netdev)
+            if place and place[0] == netns:  # fill_port_info tells of interfaces of the caller's namespace only
+                entry |= {"netdev": port.netdev.name, "netdev_index": place[1]}
+            links.append(entry)
+        return links
+
+    def _rdma_system_set_netns(self, client: Client, request: dict) -> None:
+        self._privileged(client)
+        mode = request["mode"]
+        if mode not in (SHARED, EXCLUSIVE):
+            raise failure(errno.EINVAL)
+        if mode == self.devices.mode:
+            return
+        if self._other_namespaces():
+            raise failure(errno.EBUSY)
+        raise failure(errno.EOPNOTSUPP, "the rehearsal kernel takes the mode at boot only")
+
+    def _rdma_dev_set_netns(self, client: Client, request: dict) -> None:
+        self._privileged(client)
+        port = self.devices.by_rdma_name(request["dev"])
+        if port is None:
+            raise failure(errno.EINVAL)
+        fd = os.dup(client.fds[0]) if client.fds else self._open_netns(request["netns"])
+        try:
+            target = self.netdevs.netns_of_fd(fd)
+        finally:
+            os.close(fd)
+        self.devices.move(port, target, self.netdevs.netns_of_pid(client.pid))
+
+    @staticmethod
+    def _privileged(client: Client) -> None:
+        if client.uid != 0:
+            raise failure(errno.EPERM)
+
+    def _open_netns(self, netns: str | int) -> int:
+        if isinstance(netns, int) or netns.isdecimal():
+            return os.open(f"/proc/{int(netns)}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        if "/" in netns or netns in ("", ".", ".."):
+            raise failure(errno.EINVAL)
+        return os.open(f"run/netns/{netns}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.root_fd)
+
+    def _other_namespaces(self) -> bool:
+        """Whether the node has any network namespace besides its own: named ones, and those of its processes."""
+        try:
+            fd = os.open("run/netns", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.root_fd)
+        except OSError:
+            names = []
+        else:
+            names = os.listdir(fd)
+            os.close(fd)
+        if names:
+            return True
+        for pid in filter(str.isdecimal, os.listdir("/proc")):
+            try:
+                mounts = os.readlink(f"/proc/{pid}/ns/mnt")
+            except OSError:
+                continue
+            if mounts == self.node_mounts and self.netdevs.netns_of_pid(int(pid)) != self.netdevs.home:
+                return True
+        return False

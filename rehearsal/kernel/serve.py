@@ -1,0 +1,174 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The simulated kernel of one rehearsal node, as a process: builds the devices, mounts /sys, answers until the end."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+from . import linux
+from .control import Client, Control
+from .devices import Devices, Netdev, Port
+from .fuse import FuseServer, Unmounted
+from .netdevs import Netdevs
+from .spec import parse
+from .sysfs import infiniband, pci, system
+from .sysfs.net import NetClass
+from .tree import Tree
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+class Kernel:
+    """Devices, interfaces and the tree that shows them. Made in the node's network namespace."""
+
+    def __init__(self, spec: dict, netns_mode: str, cmdline: str) -> None:
+        node = parse(spec)
+        self.netdevs = Netdevs()
+        self.devices = Devices(node, netns_mode, self.netdevs, self.netdevs.home)
+        self.tree = Tree()
+        self.net_class = NetClass(self.tree, self.devices, self.netdevs)
+        pci.build(self.tree, self.devices)
+        for port in self.devices.pfs:
+            self._show(port)
+            self.netdevs.attach(port.netdev)
+        if node.bare_front_end:
+            mac = "02:00:17:" + port_mac_tail(node.name)
+            eth0 = Netdev("eth0", mac, 9000, "front-end", up=True, addresses=(node.bare_front_end,))
+            self.netdevs.attach(eth0)
+        system.build(self.tree, self.devices, cmdline)
+        self.devices.on_add, self.devices.on_remove = self._add, self._remove
+        self.netdevs.on_namespace_gone = self.devices.namespace_gone
+        self.netdevs.on_change = self._update_gids
+        self.netdevs.configure()
+        self.netdevs.refresh()
+
+    def _show(self, port: Port) -> None:
+        infiniband.add_port(self.tree, self.devices, self.netdevs, port)
+        self.net_class.add_port(self.tree, port)
+
+    def _add(self, port: Port) -> None:
+        pci.add_port(self.tree, self.devices, port)
+        self._show(port)
+
+    def _remove(self, port: Port) -> None:
+        infiniband.remove_port(self.tree, port)
+        self.net_class.remove_port(port)
+        pci.remove_port(self.tree, port)
+
+    def _update_gids(self) -> None:
+        for port in self.devices.ports():
+            owner = self.netdevs.place(port.netdev)
+            if owner is None:
+                port.rdma.gids.update(None)
+            else:
+                link, addresses = self.netdevs.seen(owner)
+                port.rdma.gids.update(owner, link.mac if link else port.netdev.mac, addresses)
+
+
+def port_mac_tail(name: str) -> str:
+    from .spec import vf_mac
+
+    return vf_mac(name, "eth0")[9:]
+
+
+def serve(
+    spec: dict,
+    *,
+    sys_mount: str,
+    control_socket: str,
+    netns_mode: str,
+    cmdline: str = "",
+    on_ready: Callable[[], None] | None = None,
+) -> None:
+    """Be the kernel of one node until its /sys is unmounted everywhere or SIGTERM comes.
+
+    Call it in a process of its own that is in the node's mount and network namespace, but not in its PID namespace,
+    before the node's init starts. The process takes a mount namespace of its own afterwards, so it holds the node's
+    mounts that exist now until it ends; end it before these are needed elsewhere.
+
+    :param spec: the node's spec, see :mod:`rehearsal.kernel.spec`.
+    :param sys_mount: where to mount, usually ``ROOT/sys``; ``ROOT`` must be (or become) the node's root directory.
+    :param control_socket: path of the unix socket for ``tools/rdma``, as seen now.
+    :param netns_mode: ``shared`` or ``exclusive``, fixed until the next boot.
+    :param cmdline: the kernel line; ``lockdown=`` in it shows in /sys/kernel/security/lockdown.
+    :param on_ready: called once when interfaces are up and /sys answers; it must not look into /sys itself.
+    :raises SpecError: the spec cannot be built. OSError: a mount, an interface or the socket was refused.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, _terminate) if main else None
+    listener = None
+    try:
+        root_fd = os.open(os.path.dirname(os.path.abspath(sys_mount)), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        node_mounts = os.readlink("/proc/thread-self/ns/mnt")
+        listener = _listen(control_socket)
+        kernel = Kernel(spec, netns_mode, cmdline)
+        fuse = FuseServer(kernel.tree, kernel.netdevs.netns_of_pid)
+        fuse.mount(sys_mount)
+        linux.leave_mounts_behind(sys_mount)
+        linux.ensure_own_proc()
+        control = Control(kernel.devices, kernel.netdevs, root_fd, node_mounts)
+        _loop(kernel, fuse, listener, control, on_ready)
+    except (Unmounted, Terminated):
+        pass
+    finally:
+        if listener is not None:
+            listener.close()
+        if main:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _terminate(_number, _frame) -> None:
+    raise Terminated
+
+
+def _listen(path: str) -> socket.socket:
+    if os.path.exists(path):
+        os.unlink(path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(64)
+    listener.setblocking(False)
+    return listener
+
+
+def _loop(kernel: Kernel, fuse: FuseServer, listener: socket.socket, control: Control, on_ready) -> None:
+    """One thread for everything: no two requests ever see a half-made change."""
+    selector = selectors.DefaultSelector()
+
+    def accept() -> None:
+        connection, _address = listener.accept()
+        client = Client(connection)
+        selector.register(connection, selectors.EVENT_READ, lambda: talk(client))
+
+    def talk(client: Client) -> None:
+        lines = client.receive()
+        try:
+            for line in lines or ():
+                client.socket.sendall(control.answer(client, line))
+        except OSError:
+            lines = None
+        if lines is None:
+            selector.unregister(client.socket)
+            client.close()
+
+    selector.register(fuse.fd, selectors.EVENT_READ, fuse.serve_pending)
+    selector.register(listener, selectors.EVENT_READ, accept)
+    for events in (kernel.netdevs.changes, kernel.netdevs.endings):
+        selector.register(events, selectors.EVENT_READ, kernel.netdevs.refresh)
+    while True:
+        for key, _events in selector.select():
+            key.data()
+        if fuse.ready and on_ready is not None:
+            on_ready, notify = None, on_ready
+            notify()
