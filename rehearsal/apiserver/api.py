@@ -287,6 +287,9 @@ class Api:
         self, resource: Resource, old: Object, obj: Object, options: Options, managers: fields.Managers | None = None
     ) -> Object:
         """Put `obj` in the place of `old` under the rules of an update; `managers` comes from an apply."""
+        sent = fields.read_managers(
+            obj
+        )  # a client may rewrite managedFields; kubectl does, to move to server-side apply
         obj = self._carry_over(resource, old, obj, options.subresource)
         obj = self._defaults(resource, obj)
         self._validate(resource, obj, old)
@@ -294,7 +297,7 @@ class Api:
         if managers is None:
             me, reset = self._manager(resource, options), self._reset(resource, options.subresource)
             shown = present(resource, old)
-            managers = fields.own_update(before, shown, obj, resource.schema, me, reset)
+            managers = fields.own_update(sent or before, shown, obj, resource.schema, me, reset)
         meta = {**obj["metadata"], "managedFields": fields.write_managers(managers, before, now())}
         if (resource.generation or resource.custom) and self._spec_changed(resource, old, obj):
             meta["generation"] = old["metadata"].get("generation", 0) + 1

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Structural schemas of built-in kinds, made from the typed models of lightkube-models.
 
-The models are generated from Kubernetes' OpenAPI. They carry field names, types and which fields are required, but not how lists merge; that is the table below.
+The models are generated from Kubernetes' OpenAPI. They carry field names, types and which fields are required, but not
+how lists merge; that is the table below.
 """
 
 from __future__ import annotations
@@ -130,6 +131,8 @@ def _field(owner: str, name: str, hint: Any) -> dict[str, Any]:
         elif keys:
             schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
         return schema
+    if hint is typing.Dict:  # how the models write free JSON: FieldsV1, RawExtension
+        return {"type": "object", **ANYTHING}
     if hint is dict or typing.get_origin(hint) is dict:
         value = {"x-kubernetes-int-or-string": True} if name in QUANTITY_MAPS else {"type": "string"}
         schema = {"type": "object", "additionalProperties": value}

@@ -4,7 +4,8 @@
 """Request log, error answers, and faults that a test orders at /rehearsal/faults.
 
 A fault is `{"count": 2, "method": "PATCH", "path": "<regular expression>", "status": 429, "retryAfter": 1}`; every key
-but `status` may be left out. `{"close_watches": "<regular expression>"}` ends the open watch streams whose path matches.
+but `status` may be left out. `{"close_watches": "<regular expression>"}` ends the open watch streams whose path
+matches.
 """
 
 from __future__ import annotations

@@ -25,14 +25,15 @@ def name_mistakes(kind: str, name: str) -> list[Cause]:
     elif kind in LABEL_KINDS:
         bad = len(name) > 63 or not re.fullmatch(_LABEL, name)
         text = (
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "
-            f"end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{_LABEL}')"
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start "
+            f"and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
+            f"regex used for validation is '{_LABEL}')"
         )
     else:
         bad = len(name) > 253 or not re.fullmatch(_SUBDOMAIN, name)
         text = (
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-            f"and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
+            f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
         )
     return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {text}')] if bad else []
 
