@@ -60,6 +60,8 @@ def missing(need_fuse: bool = True) -> list[str]:
         faults.append("/dev/fuse cannot be opened by this user: chmod 666 /dev/fuse or run as root")
     if node_python() is None:
         faults.append(f"no Python 3.9 or newer at {' or '.join(NODE_PYTHONS)} for the nodes: apt install python3")
+    if not os.path.islink("/lib") or not os.path.islink("/sbin"):
+        faults.append("/lib and /sbin are not links into /usr, as on Debian 12 or Ubuntu 22.04: apt install usrmerge")
     if os.geteuid() != 0 and (fault := userns.what_is_missing()):
         faults.append(fault)
     if not faults and (fault := _namespaces()):

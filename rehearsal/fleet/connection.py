@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CONNECT = ROOT / "rehearsal" / "connect.py"
+CHART = ROOT / "rehearsal" / "charts" / "network-operator"
+LOCAL_PYTHON = "python"
 
 
 def ssh_arguments(python: str, state: Path, node: str) -> str:
@@ -49,28 +52,41 @@ def inventory(state: Path, specs: list[dict[str, Any]], python: str, cluster: bo
             "ansible_host": f"{spec['name']}.{fleet_id(state)}.rehearsal",
             "ansible_connection": "ssh",
             "ansible_user": "root",
-            "ansible_ssh_private_key_file": str(state / "id_ed25519"),
+            "ansible_ssh_private_key_file": str(state / "id_ed25519").replace("%", "%%"),  # ssh expands %
             "ansible_ssh_common_args": ssh_arguments(python, state, spec["name"]),
             "ansible_python_interpreter": python,
             "rehearsal_address": spec["address"],
         }
         for spec in specs
     }
-    local: dict[str, Any] = {
-        "ansible_connection": "local",
-        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
-    }
+    local: dict[str, Any] = {"ansible_connection": "local"}
     if cluster:
+        local["ansible_python_interpreter"] = shlex.quote(str(state / LOCAL_PYTHON))
         local["rehearsal_kubeconfig"] = str(state / "kubeconfig")
+        local["network_operator_chart"] = str(CHART)
+    else:
+        local["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
     return {"all": {"hosts": {"localhost": local}, "children": {"gpu_nodes": {"hosts": hosts}}}}
 
 
-def write(path: Path, data: dict[str, Any]) -> None:
-    """As JSON, which is YAML too and needs no quoting rules."""
-    text = (
-        "---\n# Written by python -m rehearsal up; gone with python -m rehearsal down.\n"
-        + json.dumps(data, indent=2)
-        + "\n"
-    )
-    path.write_text(text, encoding="utf-8")
+def write(state: Path, specs: list[dict[str, Any]], python: str, cluster: bool) -> None:
+    """Write inventory.yml, and the pieces of it that a static inventory of the fleet reads by themselves."""
+    data = inventory(state, specs, python, cluster)
+    for name, variables in data["all"]["children"]["gpu_nodes"]["hosts"].items():
+        # One line, no newline at its end: the value of a variable.
+        (state / "nodes" / name / "ssh_arguments").write_text(variables["ansible_ssh_common_args"], encoding="utf-8")
+    if cluster:
+        kubeconfig = shlex.quote(str(state / "kubeconfig"))
+        local_python = state / LOCAL_PYTHON
+        local_python.write_text(
+            "#!/bin/sh\n# Ansible's interpreter on localhost: Kubernetes modules find the fleet's API by themselves.\n"
+            f"export KUBECONFIG={kubeconfig} K8S_AUTH_KUBECONFIG={kubeconfig}\n"
+            f'exec {shlex.quote(sys.executable)} "$@"\n',
+            encoding="utf-8",
+        )
+        local_python.chmod(0o755)
+    # JSON is YAML too and needs no quoting rules.
+    text = "---\n# Written by python -m rehearsal up; gone with python -m rehearsal down.\n"
+    path = state / "inventory.yml"
+    path.write_text(text + json.dumps(data, indent=2) + "\n", encoding="utf-8")
     path.chmod(0o600)

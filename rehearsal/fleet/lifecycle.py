@@ -26,6 +26,7 @@ from rehearsal.machine.status import read_json, write_json
 ROOT = Path(__file__).resolve().parents[2]
 API_SECONDS = NODE_SECONDS = 90.0
 POLL = 0.03
+DEFAULT_KERNEL = "rehearsal.kernel"
 Say = Callable[[str], None]
 
 
@@ -36,7 +37,7 @@ class Fleet:
     specs: list[dict[str, Any]]
     cluster: bool = True
     crds: Path | None = None
-    kernel: str = "rehearsal.kernel"
+    kernel: str = DEFAULT_KERNEL
     python: str = field(default_factory=lambda: checks.node_python() or sys.executable)
 
 
@@ -54,7 +55,7 @@ def up(state: State, fleet: Fleet, say: Say, owned: bool = False) -> None:
 
     On any failure everything that was started is ended again. Raises FleetError.
     """
-    checks.require()
+    checks.require(need_fuse=fleet.kernel == DEFAULT_KERNEL)
     with state.locked():
         if _stands(state, fleet, say):
             return
@@ -118,9 +119,7 @@ def _start(state: State, fleet: Fleet, say: Say) -> None:
         _python_part(state, "operators", "operators", "rehearsal.operators")
         _wait_settled(state, "operators")
         step("operators are running")
-    connection.write(
-        state.folder / "inventory.yml", connection.inventory(state.folder, fleet.specs, fleet.python, fleet.cluster)
-    )
+    connection.write(state.folder, fleet.specs, fleet.python, fleet.cluster)
 
 
 def _keys(state: State) -> None:

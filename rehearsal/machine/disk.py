@@ -1,9 +1,16 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
 """The disk of a node: what differs from this machine's root, made once, kept over reboots, gone with the supervisor.
 
-It is an overlay (upper layer on a tmpfs in the supervisor's mount namespace) and a separate small /boot. The machine's
-own module options, boot files, home folders and ssh keys are hidden, so that a node starts as a clean Ubuntu-like
-host.
+The root is a tmpfs in the supervisor's mount namespace; the folders with programs and configuration are overlays of
+this machine's, one each: in a user namespace a folder that has mounts below it, as / has, cannot be a lower layer.
+/boot is a small file system of its own, so that it can be full. The machine's own module options, boot files, home
+folders and ssh keys are not there, so that a node starts as a clean Ubuntu-like host.
 """
+
+from __future__ import annotations
 
 import contextlib
 import os
@@ -19,27 +26,18 @@ TOOLS = Path(__file__).parent / "tools"
 RDMA_TOOL = Path(__file__).parent.parent / "kernel" / "tools" / "rdma"
 DISK_SIZE, BOOT_SIZE = "1g", "64m"
 
-# Folders of this machine that a node must not see; the mode is what the node's own, empty one gets.
+# Overlays of this machine's folders of the same name; other top-level folders are made empty.
+LAYERED = ("usr", "etc", "var", "opt")
+EMPTY = {"root": 0o700, "home": 0o755, "boot": 0o755, "tmp": 0o1777, "run": 0o755, "srv": 0o755, "mnt": 0o755,
+         "media": 0o755, "proc": 0o555, "sys": 0o555, "dev": 0o755}  # fmt: skip
+# Folders of this machine's layers that a node must not see; the mode is what the node's own, empty one gets.
 HIDDEN = {
-    "root": 0o700, "home": 0o755, "boot": 0o755, "tmp": 0o1777, "var/tmp": 0o1777, "run": 0o755, "etc/ssh": 0o755,
-    "etc/modprobe.d": 0o755, "usr/lib/modprobe.d": 0o755, "usr/lib/modules": 0o755, "etc/initramfs-tools": 0o755,
-    "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755, "var/log": 0o755,
+    "var/tmp": 0o1777, "var/log": 0o755, "etc/ssh": 0o755, "etc/modprobe.d": 0o755, "usr/lib/modprobe.d": 0o755,
+    "usr/lib/modules": 0o755, "usr/local/lib/modprobe.d": 0o755, "etc/initramfs-tools": 0o755,
+    "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755,
 }  # fmt: skip
-# Folders that get files of the node's own: in a user namespace only folders made by us can be written to.
-WRITABLE = (
-    "etc",
-    "usr",
-    "usr/bin",
-    "usr/sbin",
-    "usr/lib",
-    "usr/local",
-    "usr/local/bin",
-    "usr/local/sbin",
-    "var",
-    "var/lib",
-    "opt",
-    "mnt",
-)
+# In a user namespace only folders made by us can be written to, so these are made in the upper layer.
+WRITABLE = ("usr/bin", "usr/sbin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/sbin", "var/lib")
 
 SSHD_CONFIG = """\
 Port 22
@@ -66,58 +64,67 @@ install usbmouse /bin/true
 
 
 def mount_disk(node_dir: Path) -> Path:
-    """Mount disk, /boot and overlay in this (private) mount namespace; the node's root folder. Called once per
-    supervisor.
-    """
+    """Mount the disk in this (private) mount namespace; the node's root folder. Called once per supervisor."""
     disk, root = node_dir / "disk", node_dir / "root"
     for folder in (disk, root):
         folder.mkdir(exist_ok=True)
     linux.mount("railyard-disk", str(disk), "tmpfs", linux.MS_NODEV, f"size={DISK_SIZE},mode=755")
-    upper, work, boot = disk / "upper", disk / "work", disk / "boot"
-    for folder in (upper, work, boot):
-        folder.mkdir()
+    tree = disk / "tree"
+    tree.mkdir(mode=0o755)
+    linux.bind(str(tree), str(root))
+    for name, mode in EMPTY.items():
+        (root / name).mkdir()
+        (root / name).chmod(mode)
+    for link in Path("/").iterdir():  # bin, sbin, lib of a merged /usr
+        if link.is_symlink() and str(link.readlink()).lstrip("/").startswith("usr/"):
+            (root / link.name).symlink_to(link.readlink())
     # In a user namespace overlayfs keeps its marks in user.* attributes (kernel 5.11, tmpfs 6.6).
-    private = Path("/proc/self/uid_map").read_text().split() != ["0", "0", "4294967295"]
-    _upper_folders(upper, "user" if private else "trusted")
-    # The folder names stay out of the options, where a comma or colon in a path would end them.
-    here = os.getcwd()
-    os.chdir(disk)
-    try:
-        options = "lowerdir=/,upperdir=upper,workdir=work" + (",userxattr" if private else "")
-        linux.mount("railyard-root", str(root), "overlay", 0, options)
-    finally:
-        os.chdir(here)
-    linux.mount("railyard-boot", str(boot), "tmpfs", linux.MS_NODEV, f"size={BOOT_SIZE},mode=755")
-    linux.bind(str(boot), str(root / "boot"))
+    private = Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]
+    for name in LAYERED:
+        _mount_layer(disk, root, name, private)
+    linux.mount("railyard-boot", str(root / "boot"), "tmpfs", linux.MS_NODEV, f"size={BOOT_SIZE},mode=755")
     return root
 
 
-def _upper_folders(upper: Path, prefix: str) -> None:
+def _mount_layer(disk: Path, root: Path, name: str, private: bool) -> None:
+    upper, work = disk / "layers" / name / "upper", disk / "layers" / name / "work"
+    work.mkdir(parents=True)
+    upper.mkdir()
     os.chmod(upper, 0o755)
-    wanted = [*WRITABLE, *(str(path).lstrip("/") for path in _etc_folders())]
-    for name in wanted:
-        _folder(upper, name, 0o755)
-    for name, mode in HIDDEN.items():
-        folder = _folder(upper, name, mode)
-        os.setxattr(folder, f"{prefix}.overlay.opaque", b"y")
+    (root / name).mkdir()
+    wanted = [entry for entry in (*WRITABLE, *_etc_folders()) if entry.startswith(f"{name}/")]
+    for entry in wanted:
+        _folder(upper, entry)
+    for entry, mode in HIDDEN.items():
+        if entry.startswith(f"{name}/"):
+            folder = _folder(upper, entry)
+            folder.chmod(mode)
+            os.setxattr(folder, f"{'user' if private else 'trusted'}.overlay.opaque", b"y")
+    # Relative names: a comma or colon in the path of the checkout would end an option.
+    here = os.getcwd()
+    os.chdir(upper.parent)
+    try:
+        options = f"lowerdir=/{name},upperdir=upper,workdir=work" + (",userxattr" if private else "")
+        linux.mount("railyard-root", str(root / name), "overlay", 0, options)
+    finally:
+        os.chdir(here)
 
 
-def _etc_folders() -> list[Path]:
+def _etc_folders() -> list[str]:
     found = []
     for place, folders, _files in os.walk("/etc"):
-        found += [Path(place) / name for name in folders if not (Path(place) / name).is_symlink()]
+        found += [f"{place[1:]}/{name}" for name in folders if not os.path.islink(f"{place}/{name}")]
     return found
 
 
-def _folder(upper: Path, name: str, mode: int) -> Path:
-    folder = upper
-    for part in Path(name).parts:
-        folder = folder / part
+def _folder(upper: Path, name: str) -> Path:
+    """The folder of the upper layer for a path of the machine, made with the modes that the machine's have."""
+    folder, below = upper, Path("/") / Path(name).parts[0]
+    for part in Path(name).parts[1:]:
+        folder, below = folder / part, below / part
         if not folder.exists():
-            below = Path("/") / folder.relative_to(upper)
             folder.mkdir()
-            os.chmod(folder, below.stat().st_mode & 0o7777 if below.is_dir() else 0o755)
-    os.chmod(folder, mode if name in HIDDEN else folder.stat().st_mode & 0o7777)
+            folder.chmod(below.stat().st_mode & 0o7777 if below.is_dir() else 0o755)
     return folder
 
 

@@ -33,12 +33,13 @@ def command(node_dir: str | Path, argv: list[str], netns: str | None = None) -> 
         init_pid = json.loads((Path(node_dir) / "boot.json").read_text(encoding="utf-8"))["init_pid"]
     except FileNotFoundError:
         raise NodeDown(f"node {Path(node_dir).name} is not up") from None
-    spaces = ["--all"]
-    if netns is not None:
-        path = f"/proc/{init_pid}/root/run/netns/{netns}"
-        spaces = ["--user", "--mount", "--uts", "--ipc", "--pid", f"--net={path}"]
-        if os.stat(f"/proc/{init_pid}/ns/user").st_ino == os.stat("/proc/self/ns/user").st_ino:
-            spaces.remove("--user")  # a process cannot join the user namespace it is in (setns(2))
+    spaces = ["--mount", "--uts", "--ipc", "--pid"]
+    spaces.append("--net" if netns is None else f"--net=/proc/{init_pid}/root/run/netns/{netns}")
+    try:
+        if os.stat(f"/proc/{init_pid}/ns/user").st_ino != os.stat("/proc/self/ns/user").st_ino:
+            spaces.append("--user")  # a process cannot join the user namespace that it is in (setns(2))
+    except FileNotFoundError:
+        raise NodeDown(f"node {Path(node_dir).name} is going down") from None
     return ["nsenter", "--target", str(init_pid), *spaces, "--root", "--wd", "--", *argv]
 
 
