@@ -1,0 +1,119 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: findings
+short_description: What is wrong with the rails, from the intent, the facts and the cluster
+version_added: 0.1.0
+description:
+  - Runs the rules of this collection and returns their findings, the rows of the verdict table, and both as text.
+  - A check that could not be made gives a finding of the severity V(unknown).
+  - The rules are described in C(docs/findings.md).
+author:
+  - Railyard contributors (@railyard)
+positional: hostvars
+options:
+  _input:
+    description:
+      - The rail model, as returned by the module P(railyard.rdma.rail_model#module).
+    type: dict
+    required: true
+  hostvars:
+    description:
+      - The variable C(hostvars). The facts C(rdma) and the address of each host are taken from it.
+    type: dict
+    required: true
+  inputs:
+    description:
+      - What was gathered. Rules that need more are left out.
+    type: list
+    elements: str
+    choices: [facts, kubernetes, pod]
+    default: [facts, kubernetes, pod]
+  nodes:
+    description:
+      - The Node objects of the cluster.
+    type: list
+    elements: dict
+  attachments:
+    description:
+      - The NetworkAttachmentDefinitions of the cluster, as objects.
+    type: list
+    elements: dict
+  pods:
+    description:
+      - What the pods see, as returned by the module P(railyard.rdma.pod_rdma_facts#module).
+    type: dict
+  test_pods:
+    description:
+      - The test pods, as returned by the filter P(railyard.rdma.verify_pods#filter).
+    type: list
+    elements: dict
+  tolerated:
+    description:
+      - Ids of findings that do not count as failures.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Judge the nodes by their facts alone
+  ansible.builtin.set_fact:
+    judgement: "{{ rails_model | railyard.rdma.findings(hostvars, inputs=['facts']) }}"
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - C(findings) is a list of C({id, severity, node, pod, rail, summary, evidence, remedy, tolerated}), C(failing) the part of it that must fail a
+      play, C(rows) the verdict table as data, C(table) and C(text) the table and the findings as lines of text.
+  type: dict
+"""
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate, failing
+from ansible_collections.railyard.rdma.plugins.plugin_utils.hosts import host_values
+from ansible_collections.railyard.rdma.plugins.plugin_utils.report_table import finding_lines, lines, row
+
+
+def findings(
+    model,
+    hostvars,
+    inputs=("facts", "kubernetes", "pod"),
+    nodes=None,
+    attachments=None,
+    pods=None,
+    test_pods=None,
+    tolerated=(),
+):
+    """Return findings, failing ones, rows and texts; see the documentation above."""
+    facts, addresses = host_values(model, hostvars)
+    names = None
+    if attachments is not None:
+        names = [f"{a['metadata']['namespace']}/{a['metadata']['name']}" for a in attachments]
+    pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
+    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses)
+    try:
+        found = evaluate(known, inputs, tolerated)
+    except ValueError as error:
+        raise AnsibleFilterError(f"findings: {error}") from error
+    rows = [row(context, found) for context in known]
+    return {
+        "findings": found,
+        "failing": failing(found),
+        "rows": rows,
+        "table": lines(rows),
+        "text": finding_lines(found),
+    }
+
+
+class FilterModule:
+    """Judge the rails."""
+
+    def filters(self):
+        return {"findings": findings}

@@ -1,0 +1,83 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rules about all hosts together: one cluster has one operator, one name for one object, one map of its addresses."""
+
+from __future__ import annotations
+
+from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_rules_pools
+from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import Intent
+from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_mistakes import Mistake, mistake, shown
+
+# Which variable names the objects of a kind.
+NAMED_BY = {
+    "IPPool": "rails_pools",
+    "CIDRPool": "rails_pools",
+    "SriovNetworkPoolConfig": "rails_pool_config_name",
+    "SriovNetworkNodePolicy": "rails_policy_name",
+    "SriovNetwork": "rails_network_name",
+    "NetworkAttachmentDefinition": "rails_network_name",
+}
+
+
+def check(intents: list[Intent], operators: list[dict]) -> list[Mistake]:
+    """Return what only shows when the intents of all hosts are seen together."""
+    found = _one_operator(intents, operators)
+    found.extend(_front_end_nics(intents))
+    for rule in rail_rules_pools.CLUSTER_RULES:
+        found.extend(rule(intents))
+    return found
+
+
+def clashes(documents: list[dict], intents: list[Intent]) -> list[Mistake]:
+    """Return the objects that two layouts want under one name in different forms.
+
+    :param documents: of the model; an object that both layouts want in the same form is in there once.
+    """
+    found = []
+    for document in documents:
+        seen = set()
+        for row in document["objects"]:
+            if row["name"] in seen:
+                variable = NAMED_BY[document["kind"]]
+                if document["kind"] == "SriovNetworkNodePolicy" and row["name"] not in {i.policy_name for i in intents}:
+                    variable = "rails_network_name"
+                allowed = (
+                    f"another name for each group of hosts: {document['kind']} {row['name']} would differ between them"
+                )
+                found.append(mistake(variable, row["name"], allowed))
+            seen.add(row["name"])
+    return found
+
+
+def _one_operator(intents: list[Intent], operators: list[dict]) -> list[Mistake]:
+    """The operator's settings and the resource prefix belong to the cluster, so they are the same on all hosts."""
+    found = []
+    settings = [
+        {**op, "rails_resource_prefix": it.given["rails_resource_prefix"]} for it, op in zip(intents, operators)
+    ]
+    for name in settings[0] if settings else ():
+        values = sorted({shown(row[name]) for row in settings})
+        if len(values) > 1:
+            found.append(
+                Mistake(name, " and ".join(values), "one value for all hosts: the operator serves the whole cluster")
+            )
+    return found
+
+
+def _front_end_nics(intents: list[Intent]) -> list[Mistake]:
+    """All nodes get the same list of PFs for the device plugin: a rail of one shape may be front-end NIC of another."""
+    found = []
+    offered = {
+        rail["pci"]: intent for intent in intents if intent.network not in (None, "sriov") for rail in intent.rails
+    }
+    for intent in intents:
+        for pci in (intent.shape or {}).get("front_end_nics") or []:
+            if pci in offered and offered[pci] is not intent:
+                other = (offered[pci].shape or {}).get("name", "other hosts")
+                allowed = (
+                    f"no PF that is a rail of {other} and a front-end NIC of {intent.shape['name']} in one cluster"
+                )
+                found.append(mistake("rails_network", f"{offered[pci].network} with {pci}", allowed))
+    return found
