@@ -36,7 +36,9 @@ def kubeconfig(url: str) -> dict:
 
 async def serve(state: Path, crds: Path | None, port: int) -> None:
     state.mkdir(parents=True, exist_ok=True)
-    runner = web.AppRunner(build(crds, state / "logs" / "apiserver.jsonl"), access_log=None, shutdown_timeout=2)
+    runner = web.AppRunner(
+        build(crds, state / "logs" / "apiserver.jsonl"), access_log=None, handler_cancellation=True, shutdown_timeout=2
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()

@@ -131,7 +131,7 @@ def _field(owner: str, name: str, hint: Any) -> dict[str, Any]:
         elif keys:
             schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys}
         return schema
-    if hint is typing.Dict:  # how the models write free JSON: FieldsV1, RawExtension
+    if hint is typing.Dict:  # noqa: UP006 - how the models write free JSON: FieldsV1, RawExtension
         return {"type": "object", **ANYTHING}
     if hint is dict or typing.get_origin(hint) is dict:
         value = {"x-kubernetes-int-or-string": True} if name in QUANTITY_MAPS else {"type": "string"}

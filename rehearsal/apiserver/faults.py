@@ -10,6 +10,7 @@ matches.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -115,6 +116,9 @@ def middleware(faults: Faults, log: RequestLog) -> Any:
             response = await handler(request)
             status = response.status
             return response
+        except asyncio.CancelledError:
+            status = 499  # the client went away
+            raise
         except ApiError as error:
             status = error.code
             return web.json_response(error.status, status=status, headers=error.headers)

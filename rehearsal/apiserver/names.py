@@ -33,7 +33,8 @@ def name_mistakes(kind: str, name: str) -> list[Cause]:
         bad = len(name) > 253 or not re.fullmatch(_SUBDOMAIN, name)
         text = (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-            f"start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
+            f"start and end with an alphanumeric character (e.g. 'example.com', "
+            f"regex used for validation is '{_SUBDOMAIN}')"
         )
     return [Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {text}')] if bad else []
 

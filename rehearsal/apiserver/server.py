@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession, web
 
-from . import VERSION, discovery, errors, openapi, pods, reviews, scale, table, watch
+from . import VERSION, discovery, errors, openapi, pods, protobuf, reviews, scale, table, watch
 from .api import Api, Options, present
 from .controllers import Controllers
 from .errors import ApiError
@@ -114,7 +114,9 @@ async def _body(request: web.Request) -> Any:
     raw = await request.read()
     if not raw:
         return None
-    if "protobuf" in request.content_type or "cbor" in request.content_type:
+    if "protobuf" in request.content_type:
+        return protobuf.decode(raw)
+    if "cbor" in request.content_type:
         accepted = "application/json, application/yaml"
         text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
         raise ApiError(415, "UnsupportedMediaType", text)

@@ -93,8 +93,8 @@ async def stream(
         for event in backlog:
             await _relay(writer, event, selected)
         await _follow(queue, writer, selected, store, float(query.get("timeoutSeconds") or 1800), bookmarks)
-    except (ConnectionError, asyncio.CancelledError):
-        pass
+    except ConnectionError:
+        pass  # the client went away
     finally:
         kind.watchers.discard(queue)
         faults.watches.pop(queue, None)
