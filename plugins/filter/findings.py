@@ -69,7 +69,8 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
-    - C(findings) is a list of C({id, severity, node, pod, rail, summary, evidence, remedy, tolerated}), C(failing) the part of it that must fail a
+    - C(findings) is a list of C({id, severity, node, pod, rail, summary, evidence, remedy, tolerated}), C(failing)
+      the part of it that must fail a
       play, C(rows) the verdict table as data, C(table) and C(text) the table and the findings as lines of text.
   type: dict
 """

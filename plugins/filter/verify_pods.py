@@ -9,7 +9,8 @@ name: verify_pods
 short_description: Test pods that ask for every rail of their node
 version_added: 0.1.0
 description:
-  - Returns a pod for each host of a rail model. It carries the annotations and resources with which a pod gets every rail.
+  - Returns a pod for each host of a rail model. It carries the annotations and resources with which a pod gets every
+    rail.
 author:
   - Railyard contributors (@railyard)
 positional: hostvars, nodes

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 try:
@@ -25,27 +26,36 @@ def auth_argument_spec():
     return {name: dict(spec) for name, spec in AUTH_ARG_SPEC.items()}
 
 
-def dynamic_client(module):
-    """The client of kubernetes.core for this module's arguments; ends the module with a clear message when there is
-    none."""
+class NoConnection(Exception):
+    """There is no client for the API; the text says why and what to do."""
+
+
+def client_for(params):
+    """The client of kubernetes.core for a module's parameters. Raises NoConnection."""
     if get_api_client is None:
-        module.fail_json(
-            msg="The collection kubernetes.core is missing on the controller; install it with "
-            "'ansible-galaxy collection install -r collections/requirements.yml'.",
-            exception=IMPORT_ERROR,
+        raise NoConnection(
+            "The collection kubernetes.core is missing on the controller; install it with "
+            "'ansible-galaxy collection install -r collections/requirements.yml'."
         )
-    auth = {name: module.params[name] for name in AUTH_ARG_SPEC if module.params.get(name) is not None}
+    auth = {name: params[name] for name in AUTH_ARG_SPEC if params.get(name) is not None}
     try:
         return get_api_client(**auth)
     except Exception as error:
         # kubernetes.core, kubernetes and urllib3 each raise their own types here; the user needs the same advice for
         # all.
-        module.fail_json(
-            msg="No connection to the Kubernetes API: {}. Check kubeconfig and context "
-            "(K8S_AUTH_KUBECONFIG, K8S_AUTH_CONTEXT or the module's options of the same names), and that the "
-            "Python library kubernetes is installed for {}.".format(error, "the interpreter that runs this module"),
-            exception=traceback.format_exc(),
-        )
+        raise NoConnection(
+            f"No connection to the Kubernetes API: {error}. Check kubeconfig and context (K8S_AUTH_KUBECONFIG, "
+            "K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same names), and that the Python library kubernetes "
+            f"is installed for {sys.executable}."
+        ) from error
+
+
+def dynamic_client(module):
+    """The client of kubernetes.core for this module; ends the module with a clear message when there is none."""
+    try:
+        return client_for(module.params)
+    except NoConnection as error:
+        module.fail_json(msg=str(error), exception=IMPORT_ERROR or traceback.format_exc())
 
 
 def connect(module):

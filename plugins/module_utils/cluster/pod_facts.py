@@ -11,17 +11,16 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster import addre
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.probe_tree import ProbeTree
 from ansible_collections.railyard.rdma.plugins.module_utils.devices import read_devices
 from ansible_collections.railyard.rdma.plugins.module_utils.gid import best_gid_index
+from ansible_collections.railyard.rdma.plugins.module_utils.netdevs import read_sysctls
 
 NET, IB = "/sys/class/net", "/sys/class/infiniband"
-CONF4, CONF6 = "/proc/sys/net/ipv4/conf", "/proc/sys/net/ipv6/conf"
-SYSCTLS = ("arp_ignore", "arp_announce", "rp_filter")
 
 
 def pod_facts(output):
     """Facts of a pod.
 
     :param output: what the probe printed.
-    :returns: ``{netns_mode, devices, netdevs, sysctls, device_files, memlock_kib, addresses_unknown, reasons}``. Each
+    :returns: ``{netns_mode, devices, netdevs, device_files, memlock_kib, addresses_unknown, reasons}``. Each
         port has ``gid_index``, the row that an application should use (None: there is none). ``reasons`` says why a
         value is None. ``addresses_unknown`` lists the IPv4 addresses of which the image cannot tell the interface.
     :raises ProbeError: the output is cut, or is not the probe's.
@@ -55,7 +54,6 @@ def pod_facts(output):
         "netns_mode": None if shared is None else "shared" if shared else "exclusive",
         "devices": devices,
         "netdevs": {name: netdev(tree, name, found.get(name, [])) for name in names or []},
-        "sysctls": {scope: sysctls(tree, scope) for scope in ("all", "default")},
         "device_files": files,
         "memlock_kib": memlock,
         "addresses_unknown": homeless,
@@ -83,13 +81,6 @@ def memory_lock(tree):
     return int(text) if text.isascii() and text.isdigit() and len(text) < 32 else None
 
 
-def sysctls(tree, scope):
-    """The values that decide about ARP and IPv6 for one interface, or for ``all`` and ``default``."""
-    values = {key: tree.integer(f"{CONF4}/{scope}/{key}") for key in SYSCTLS}
-    values["disable_ipv6"] = tree.integer(f"{CONF6}/{scope}/disable_ipv6")
-    return values
-
-
 def netdev(tree, name, entries):
     """One interface of the pod."""
     base = f"{NET}/{name}"
@@ -97,11 +88,12 @@ def netdev(tree, name, entries):
     function = pci.describe_function(tree, tree.inside(device) if tree.state(device) == probe.LINK else "")
     return {
         "pci": function["pci"],
+        "parent_pci": function["parent_pci"],
         "mac": tree.text(base + "/address"),
         "mtu": tree.integer(base + "/mtu"),
-        "operstate": tree.text(base + "/operstate"),
+        "state": tree.text(base + "/operstate"),
         "ifindex": tree.integer(base + "/ifindex"),
         "iflink": tree.integer(base + "/iflink"),
         "addresses": entries,
-        "sysctls": sysctls(tree, name),
+        "sysctls": read_sysctls(tree, name),
     }

@@ -37,12 +37,12 @@ elif cat "$R$1" >/dev/null 2>&1; then w "@ empty $1"
 else w "@ unreadable $1"; fi
 }
 g() {
-for x in $2; do f "$1/$x"; done
+for h in $2; do f "$1/$h"; done
 }
 n() {
 if [ ! -d "$R$1" ]; then w "@ absent $1"; return; fi
 w "@ dir $1"
-for e in "$R$1"/*; do if [ -e "$e" ] || [ -L "$e" ]; then w "|${e##*/}"; fi; done
+for j in "$R$1"/*; do if [ -e "$j" ] || [ -L "$j" ]; then w "|${j##*/}"; fi; done
 }
 p() {
 if d=$(cd -P "$R$1" 2>/dev/null && pwd -P); then d=${d#"$R"}; printf '@ link %s\n|%s\n' "$1" "$d"
@@ -64,16 +64,17 @@ for k in net/if_inet6 net/fib_trie net/route; do f /proc/$k; done
 if [ -z "$R" ] && command -v ip >/dev/null; then w '@ ok ip'
 ip -o addr 2>/dev/null | while IFS= read -r l; do w "|$l"; done
 else w '@ absent ip'; fi
-for c in all default; do
-g /proc/sys/net/ipv4/conf/$c 'arp_ignore arp_announce rp_filter'
-f /proc/sys/net/ipv6/conf/$c/disable_ipv6
-done
+C=/proc/sys/net/ipv
+y() {
+g "${C}4/conf/$1" 'arp_ignore arp_announce rp_filter'
+g "${C}6/conf/$1" 'disable_ipv6 accept_ra forwarding'
+}
+y all
 for e in "$R"$S/net/*; do [ -d "$e" ] || continue
 i=${e##*/}
 g "$S/net/$i" 'dev_port phys_port_name ifindex iflink mtu address operstate'
 c "$S/net/$i"
-g "/proc/sys/net/ipv4/conf/$i" 'arp_ignore arp_announce rp_filter'
-f "/proc/sys/net/ipv6/conf/$i/disable_ipv6"
+y "$i"
 done
 for e in "$R"$S/infiniband/*; do [ -d "$e" ] || continue
 b=$S/infiniband/${e##*/}
@@ -86,9 +87,9 @@ f "$b/tc/$o/traffic_class"
 f "/sys/kernel/config/rdma_cm/${e##*/}/ports/$o/default_roce_tos"
 n "$d/gids"
 for r in "$q"/gids/*; do [ -e "$r" ] || continue
-x=${r##*/}; y=
-{ IFS= read -r y <"$r"; } 2>/dev/null
-case $y in 0000:0000:0000:0000:0000:0000:0000:0000) ;; *) f "$d/gids/$x"; g "$d/gid_attrs" "types/$x ndevs/$x";; esac
+x=${r##*/}; v=
+{ IFS= read -r v <"$r"; } 2>/dev/null
+case $v in 0000:0000:0000:0000:0000:0000:0000:0000) ;; *) f "$d/gids/$x"; g "$d/gid_attrs" "types/$x ndevs/$x";; esac
 done
 done
 done

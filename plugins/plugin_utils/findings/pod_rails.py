@@ -12,23 +12,34 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 def interfaces(layout: dict, pod: dict) -> dict[int, str | None]:
     """{rail: interface in the pod, or None when the rail has no interface there}.
 
-    A pod of the host's network sees the rails themselves, found by PCI address. Otherwise Multus tells in the pod's
-    network-status annotation which
-    interface belongs to which network; without the annotation it names them net1, net2 … in the order of the networks.
+    A VF, a moved PF and the rail itself (host network) are known by PCI address: with one resource for all rails the
+    order of the interfaces says nothing. A child interface (IPvlan, macvlan) is on no bus; Multus tells in the pod's
+    network-status annotation which network it belongs to, and without that names it net1, net2 … in the order of the
+    networks.
     """
     netdevs = pod.get("netdevs") or {}
-    if (layout.get("pod") or {}).get("host_network"):
-        by_pci = {entry.get("pci"): name for name, entry in netdevs.items() if entry.get("pci")}
-        return {r["rail"]: by_pci.get(r["pci"]) for r in layout["rails"]}
+    by_pci = {}
+    for name, entry in sorted(netdevs.items()):
+        for pci in (entry.get("parent_pci"), entry.get("pci")):
+            if pci:
+                by_pci.setdefault(pci, name)
+    found: dict[int, str | None] = {rail["rail"]: by_pci.get(rail["pci"]) for rail in layout["rails"]}
+    networks = [rail.get("network") for rail in layout["rails"]]
     reported = {
         str(entry.get("name", "")).rpartition("/")[2]: entry.get("interface")
         for entry in pod.get("networks") or []
         if isinstance(entry, dict)
     }
-    found = {}
     for position, rail in enumerate(layout["rails"], 1):
-        name = reported.get(rail.get("network")) if pod.get("networks") is not None else f"net{position}"
-        found[rail["rail"]] = name if name in netdevs else None
+        network = rail.get("network")
+        if found[rail["rail"]] is not None or network is None:
+            continue
+        if reported and networks.count(network) == 1:
+            name = reported.get(network)
+        else:
+            name = None if reported else f"net{position}"
+        if name in netdevs and netdevs[name].get("pci") is None:
+            found[rail["rail"]] = name
     return found
 
 

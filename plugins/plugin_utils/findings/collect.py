@@ -1,0 +1,37 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Bring together what different plays found out about the nodes: one Context a node for the rules and the report."""
+
+from __future__ import annotations
+
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
+
+
+def contexts(model: dict, facts: dict, nodes=None, attachments=None, pods=None, pod_hosts=None, addresses=None):
+    """Contexts of all hosts of a rail model, in the model's order.
+
+    :param facts: {host: ``ansible_facts.rdma`` or None}.
+    :param nodes: Node objects of the cluster, None when it was not asked.
+    :param attachments: [``namespace/name``] of the NetworkAttachmentDefinitions, None when not asked.
+    :param pods: what pod_rdma_facts returned as ``pods``.
+    :param pod_hosts: {host: name of its pod}.
+    :param addresses: {host: ansible_host}, to find nodes of another name.
+    """
+    made = []
+    for layout in model["layouts"]:
+        for host in layout["hosts"]:
+            node = node_of(host, (addresses or {}).get(host), nodes or [])
+            known = None
+            if node is not None:
+                known = {
+                    "node": node["metadata"]["name"],
+                    "allocatable": (node.get("status") or {}).get("allocatable"),
+                    "attachments": attachments,
+                }
+            name = (pod_hosts or {}).get(host)
+            pod = (pods or {}).get(name)
+            made.append(Context(host, layout, facts.get(host), known, None if pod is None else {**pod, "name": name}))
+    return made
