@@ -1,0 +1,4 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Controllers that stand for the operators of a cluster; they talk to the Kubernetes API as any client does."""
