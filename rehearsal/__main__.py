@@ -59,7 +59,12 @@ def parser() -> argparse.ArgumentParser:
     start = commands.add_parser("up", parents=[state, nodes], help="start a fleet and leave it running")
     source = start.add_mutually_exclusive_group()
     source.add_argument(
-        "-i", "--inventory", type=Path, help="nodes are the hosts of group gpu_nodes (default: inventories/rehearsal)"
+        "-i",
+        "--inventory",
+        type=Path,
+        action="append",
+        help="nodes are the hosts of group gpu_nodes; may be repeated "
+        "as for ansible-playbook (default: inventories/rehearsal)",
     )
     source.add_argument("--nodes", type=int, help="this many nodes of one shape")
     start.add_argument("--shape", default="BM.GPU.B4.8", help="shape for --nodes")
@@ -70,11 +75,16 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("status", parents=[state], help="show the parts; exit code 1 when one is not well")
     run = commands.add_parser("run", parents=[state, nodes], help="fleet up, site.yml twice, verdict, fleet down")
     run.add_argument(
-        "-i", "--inventory", type=Path, default=ROOT / "inventories/rehearsal", help="default: inventories/rehearsal"
+        "-i", "--inventory", type=Path, action="append", help="may be repeated (default: inventories/rehearsal)"
     )
     run.add_argument("--keep", action="store_true", help="leave the fleet running after the verdict")
     run.add_argument("ansible", nargs="*", help="after --: more arguments for ansible-playbook")
     return top
+
+
+def inventories_of(options: argparse.Namespace) -> list[Path]:
+    """The inventories given, as absolute paths; the rehearsal's own without one."""
+    return [path.absolute() for path in options.inventory or [ROOT / "inventories/rehearsal"]]
 
 
 def fleet_of(options: argparse.Namespace) -> lifecycle.Fleet:
@@ -83,7 +93,7 @@ def fleet_of(options: argparse.Namespace) -> lifecycle.Fleet:
     if getattr(options, "nodes", None) is not None:
         nodes = specs.from_shape(options.nodes, options.shape, **chosen)
     else:
-        nodes = specs.from_inventory((options.inventory or ROOT / "inventories/rehearsal").absolute(), **chosen)
+        nodes = specs.from_inventory(inventories_of(options), **chosen)
     if options.crds is not None and not options.crds.is_dir():
         raise FleetError(f"--crds {options.crds} is not a folder")
     crds = options.crds.resolve() if options.crds else lifecycle.find_crds()
@@ -95,7 +105,7 @@ def run(state: State, options: argparse.Namespace) -> int:
     good = False
     try:
         lifecycle.up(state, fleet_of(options), say, owned=True)
-        good = play.run_twice(state, options.inventory.absolute(), options.ansible, say)
+        good = play.run_twice(state, inventories_of(options), options.ansible, say)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # a second ctrl-C must not stop the cleaning

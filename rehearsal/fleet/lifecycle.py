@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
@@ -24,7 +25,7 @@ from rehearsal.fleet.state import KEPT, Process, State
 from rehearsal.machine.status import read_json, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
-API_SECONDS = NODE_SECONDS = 90.0
+API_SECONDS = NODE_SECONDS = OPERATORS_SECONDS = 90.0
 POLL = 0.03
 DEFAULT_KERNEL = "rehearsal.kernel"
 Say = Callable[[str], None]
@@ -117,8 +118,8 @@ def _start(state: State, fleet: Fleet, say: Say) -> None:
         step(f"node {spec['name']} is up: {spec['shape']}, {len(spec['rails'])} rails, netns mode {boot['netns_mode']}")
     if fleet.cluster:
         _python_part(state, "operators", "operators", "rehearsal.operators")
-        _wait_settled(state, "operators")
-        step("operators are running")
+        _wait_operators(state, [spec["name"] for spec in fleet.specs])
+        step("operators are at work, nodes are ready")
     connection.write(state.folder, fleet.specs, fleet.python, fleet.cluster)
 
 
@@ -180,14 +181,32 @@ def _wait_node(state: State, name: str) -> dict[str, Any]:
     return boot
 
 
-def _wait_settled(state: State, name: str) -> None:
-    """A part without a sign of readiness: it has had its imports and first steps behind it when it lives through
-    this time.
-    """
-    limit = time.monotonic() + 1.0
-    while time.monotonic() < limit:
-        _watch(state, name)
+def _wait_operators(state: State, names: list[str]) -> None:
+    """The operators work when their kubelets have registered every node and report it ready."""
+    limit = time.monotonic() + OPERATORS_SECONDS
+    while True:
+        _watch(state, "operators")
+        code, body = control_plane.request(state, "/api/v1/nodes", timeout=10.0)
+        ready = ready_nodes(json.loads(body)) if code == 200 else set()
+        if ready >= set(names):
+            return
+        if time.monotonic() > limit:
+            lacking = ", ".join(sorted(set(names) - ready))
+            raise FleetError(
+                f"nodes are not ready in the cluster after {OPERATORS_SECONDS:.0f} s: {lacking}; "
+                f"the end of the operators' log:\n{state.tail('operators')}"
+            )
         time.sleep(POLL)
+
+
+def ready_nodes(answer: dict[str, Any]) -> set[str]:
+    """Names of the nodes of a NodeList whose condition Ready is True."""
+    found = set()
+    for node in answer.get("items") or []:
+        for condition in node.get("status", {}).get("conditions") or []:
+            if condition.get("type") == "Ready" and condition.get("status") == "True":
+                found.add(node["metadata"]["name"])
+    return found
 
 
 def down(state: State, say: Say) -> None:

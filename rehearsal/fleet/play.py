@@ -135,12 +135,12 @@ def _end_play(child: subprocess.Popen, process: Process) -> None:
         end([process])
 
 
-def run_twice(state: State, inventory: Path, extra: list[str], say: Callable[[str], None]) -> bool:
+def run_twice(state: State, inventories: list[Path], extra: list[str], say: Callable[[str], None]) -> bool:
     """site.yml twice; True when both runs are good and the second changed nothing."""
     lines, good = [], True
     for number in (1, 2):
         code, output = play(
-            state, f"site-{number}", ROOT / "site.yml", [inventory, state.folder / "inventory.yml"], extra, say
+            state, f"site-{number}", ROOT / "site.yml", [*inventories, state.folder / "inventory.yml"], extra, say
         )
         fine, sentence = verdict(code, read_recap(output), second=number == 2)
         lines.append(sentence)

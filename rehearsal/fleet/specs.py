@@ -37,13 +37,18 @@ def from_shape(
     ]
 
 
-def from_inventory(path: Path, driver: str = "doca_ofed", initial_mode: str = "exclusive") -> list[dict[str, Any]]:
+def from_inventory(
+    paths: list[Path], driver: str = "doca_ofed", initial_mode: str = "exclusive"
+) -> list[dict[str, Any]]:
     """One node per host of group gpu_nodes. Uses the hosts' rails_shape and rails, and, when there, the host variables
-    rehearsal_driver, rehearsal_initial_mode and rehearsal_labels."""
-    data = read_inventory(path)
+    rehearsal_driver, rehearsal_initial_mode and rehearsal_labels.
+    """
+    data = read_inventory(paths)
     hosts = hosts_of(data, GROUP)
     if not hosts:
-        raise FleetError(f"inventory {path} has no host in group {GROUP}: put the nodes to prepare there")
+        raise FleetError(
+            f"inventory {', '.join(map(str, paths))} has no host in group {GROUP}: put the nodes to prepare there"
+        )
     variables = data.get("_meta", {}).get("hostvars", {})
     nodes = []
     for number, host in enumerate(hosts, start=1):
@@ -62,17 +67,20 @@ def from_inventory(path: Path, driver: str = "doca_ofed", initial_mode: str = "e
     return nodes
 
 
-def read_inventory(path: Path) -> dict[str, Any]:
-    """What ``ansible-inventory --list`` prints for the inventory, as data."""
-    if not path.exists():
-        raise FleetError(f"there is no inventory at {path}")
+def read_inventory(paths: list[Path]) -> dict[str, Any]:
+    """What ``ansible-inventory --list`` prints for the inventories together, as data."""
+    words = []
+    for path in paths:
+        if not path.exists():
+            raise FleetError(f"there is no inventory at {path}")
+        words += ["-i", str(path)]
     beside = Path(sys.executable).parent / "ansible-inventory"
     program = str(beside) if beside.exists() else shutil.which("ansible-inventory")
     if program is None:
         raise FleetError("ansible-inventory is missing: pip install ansible-core into the environment of this Python")
     environment = {**os.environ, "ANSIBLE_DEPRECATION_WARNINGS": "false", "ANSIBLE_LOCALHOST_WARNING": "false"}
     done = subprocess.run(
-        [program, "-i", str(path), "--list"],
+        [program, *words, "--list"],
         capture_output=True,
         text=True,
         check=False,
@@ -80,7 +88,7 @@ def read_inventory(path: Path) -> dict[str, Any]:
         stdin=subprocess.DEVNULL,
     )
     if done.returncode != 0:
-        raise FleetError(f"ansible-inventory cannot read {path}: {done.stderr.strip()}")
+        raise FleetError(f"ansible-inventory cannot read {' '.join(words)}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 
 

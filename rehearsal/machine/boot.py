@@ -31,7 +31,7 @@ from rehearsal.machine.status import NodeStatus
 
 KERNEL_SECONDS = 60.0
 SSHD_SECONDS = 30.0
-CONTROL_SOCKET = "kernel.sock"  # in the node: /run/railyard/kernel.sock
+CONTROL_SOCKET = "rdma.sock"  # in the node: /run/rehearsal/rdma.sock
 Serve = Callable[..., None]
 
 
@@ -105,7 +105,7 @@ def kernel_command_line(root: Path, kernel: str) -> str:
 
 def _bind_cmdline(root: Path, cmdline: str) -> None:
     # modprobe reads options from /proc/cmdline too: it must be the node's, not this machine's.
-    source = root / "run/railyard/cmdline"
+    source = root / "run/rehearsal/cmdline"
     source.write_text(cmdline + "\n", encoding="ascii")
     linux.bind(str(source), "/proc/cmdline")
 
@@ -120,7 +120,7 @@ def _start_kernel(root: Path, spec: dict[str, Any], serve: Serve, mode: str, cmd
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.close(reader)
             folder = os.open(
-                root / "run/railyard", os.O_PATH | os.O_DIRECTORY
+                root / "run/rehearsal", os.O_PATH | os.O_DIRECTORY
             )  # keeps the socket's path short (unix(7): 107 bytes)
             serve(
                 spec,

@@ -45,7 +45,7 @@ SSHD_STARTS = 3
 def mount_early(root: Path, spec: dict[str, Any]) -> None:
     """/run and /dev of this boot, before the kernel simulation starts and puts its socket into /run."""
     linux.mount("tmpfs", str(root / "run"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=64m")
-    for name in ("sshd", "lock", "netns", "railyard"):
+    for name in ("sshd", "lock", "netns", "rehearsal"):
         (root / "run" / name).mkdir(mode=0o755)
     linux.mount("tmpfs", str(root / "dev"), "tmpfs", linux.MS_NOSUID, "mode=755,size=16m")
     for name in _DEVICES:
@@ -93,7 +93,7 @@ def _enter(root: Path, boot_id: str, cmdline: str) -> None:
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("proc", str(root / "proc"), "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
     for name, text in (("cmdline", cmdline), ("sys/kernel/random/boot_id", boot_id)):
-        source = root / "run/railyard" / Path(name).name
+        source = root / "run/rehearsal" / Path(name).name
         source.write_text(text + "\n", encoding="ascii")
         source.chmod(0o444)
         linux.bind(str(source), str(root / "proc" / name))
