@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 SCRIPT = """
 cd /sys/bus/pci/devices || exit 1
 grep -sH '' */vendor */device */class */sriov_totalvfs */sriov_numvfs */net/*/mtu */net/*/address */net/*/operstate
-find -L . -maxdepth 3 -path './*/infiniband/*' -printf '%P:\\n'
-find . -mindepth 1 -maxdepth 1 -printf '%f/\\n' | while read -r d; do
-  find "$d" -mindepth 1 -maxdepth 1 \\( -name 'virtfn*' -o -name physfn -o -name driver \\) -printf '%H%P:%l\\n'
-done
+for d in */infiniband/*; do printf '%s:\\n' "$d"; done
+find */ -mindepth 1 -maxdepth 1 \\( -name 'virtfn*' -o -name physfn -o -name driver \\) -printf '%H%P:%l\\n'
 true
 """
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
