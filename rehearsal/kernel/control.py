@@ -4,9 +4,10 @@
 
 """What RDMA netlink does on a real node, over a unix socket: one JSON object a line, one answer a line.
 
-Requests: ``{"op": "rdma_system_show" | "rdma_dev_list" | "rdma_link_list"}``, ``{"op": "rdma_system_set_netns", "mode":
-"shared" | "exclusive"}`` and ``{"op": "rdma_dev_set_netns", "dev": NAME, "netns": NAME or process id}``; with the last one
-the descriptor of the namespace may come along (SCM_RIGHTS) as in the real RDMA_NLDEV_NET_NS_FD, and then decides.
+Requests: ``{"op": "rdma_system_show" | "rdma_dev_list" | "rdma_link_list"}``, ``{"op": "rdma_system_set_netns",
+"mode": "shared" | "exclusive"}`` and ``{"op": "rdma_dev_set_netns", "dev": NAME, "netns": NAME or process id}``; with
+the last one the descriptor of the namespace may come along (SCM_RIGHTS) as in the real RDMA_NLDEV_NET_NS_FD; it then
+decides.
 Answers: ``{"ok": true, "result": …}`` or ``{"ok": false, "errno": 16, "error": "Device or resource busy"}``.
 The caller's namespace is that of the connected process (SO_PEERCRED).
 """

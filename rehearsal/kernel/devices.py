@@ -30,7 +30,7 @@ def failure(code: int, text: str = "") -> OSError:
 
 
 def kernel_integer(text: str, limit: int) -> int:
-    """kstrtouint with base 0 (lib/kstrtox.c): decimal, 0x hexadecimal or 0 octal, one newline, else EINVAL or ERANGE."""
+    """kstrtouint with base 0 (lib/kstrtox.c): decimal, 0x hexadecimal or 0 octal, one newline; else EINVAL, ERANGE."""
     match = re.fullmatch(r"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?", text)
     if match is None:
         raise failure(errno.EINVAL)

@@ -4,9 +4,9 @@
 
 """The FUSE protocol for a :class:`rehearsal.kernel.tree.Tree`, spoken directly on /dev/fuse.
 
-Why not a binding of libfuse: its path-based interface has one cache lifetime for the whole mount. Here the lifetime must
-differ by entry: a GID table is read in thousands of small files, so most names must stay cached, while names that depend
-on the caller's network namespace must never be. The protocol is fixed kernel ABI (include/uapi/linux/fuse.h, 7.31).
+Why not a binding of libfuse: its path-based interface has one cache lifetime for the whole mount. Here the lifetime
+must differ by entry: a GID table is read in thousands of small files, so most names must stay cached, while names that
+depend on the caller's network namespace must never be. The protocol is kernel ABI (include/uapi/linux/fuse.h, 7.31).
 
 The process id in a request is translated to the PID namespace of the process that opened /dev/fuse (fs/fuse/dev.c).
 """
@@ -41,7 +41,8 @@ SYMLINK, MKNOD, UNLINK, RENAME, LINK, CREATE, RENAME2 = 6, 8, 10, 12, 13, 35, 45
 _SILENT = {FORGET, BATCH_FORGET, INTERRUPT, DESTROY}
 _REFUSED = {SYMLINK, MKNOD, UNLINK, RENAME, LINK, CREATE, RENAME2}
 
-_ATOMIC_O_TRUNC, _PARALLEL_DIROPS = 1 << 3, 1 << 18
+# The target of a link never changes here (another target is another node), so the kernel may keep it.
+_ATOMIC_O_TRUNC, _PARALLEL_DIROPS, _CACHE_SYMLINKS = 1 << 3, 1 << 18, 1 << 23
 _DIRECT_IO = 1
 _MAX_WRITE = 4096
 _BUFFER = 1 << 16
@@ -230,11 +231,10 @@ class FuseServer:
 
     def _opendir(self, node: Dir, caller: Caller, _body: bytes) -> bytes:
         self._present(node, caller)
-        records, offset = [], 0
+        records = []
         here = [(".", node), ("..", node), *node.entries(caller)]
-        for name, child in here:
+        for offset, (name, child) in enumerate(here, 1):
             encoded = os.fsencode(name)
-            offset += 1
             kind = stat.S_IFMT(child.mode) >> 12
             record = _DIRENT.pack(self._number_of(child), offset, len(encoded), kind) + encoded
             records.append(record + b"\0" * (-len(record) % 8))
@@ -254,5 +254,5 @@ class FuseServer:
         if major != 7 or minor < 31:
             raise OSError(errno.EPROTO, f"FUSE protocol {major}.{minor}: 7.31 or newer is needed (Linux 5.2)")
         self.ready = True
-        wanted = flags & (_ATOMIC_O_TRUNC | _PARALLEL_DIROPS)
+        wanted = flags & (_ATOMIC_O_TRUNC | _PARALLEL_DIROPS | _CACHE_SYMLINKS)
         return _INIT_OUT.pack(7, 31, readahead, wanted, 12, 9, _MAX_WRITE, 1, 1, 0, 0)

@@ -4,15 +4,16 @@
 
 """The node's real interfaces: veth pairs whose far ends lie in a namespace of their own, the wire.
 
-A far end never moves, and the kernel tells for it in which namespace (by id) and under which ifindex the near end is now.
-So an interface is found wherever it was moved to and however it was renamed, without holding on to any namespace. One
-socket on the wire hears the changes of all namespaces that have an id there (NETLINK_LISTEN_ALL_NSID).
+A far end never moves, and the kernel tells for it in which namespace (by id) and under which ifindex the near end is
+now. So an interface is found wherever it was moved to and however it was renamed, without holding on to any namespace.
+One socket on the wire hears the changes of all namespaces that have an id there (NETLINK_LISTEN_ALL_NSID).
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections.abc import Callable
 
@@ -39,6 +40,9 @@ class Netdevs:
         self.changes.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         self.changes.setblocking(False)
         self.endings.setblocking(False)
+        self._news = select.poll()
+        self._news.register(self.changes, select.POLLIN)
+        self._news.register(self.endings, select.POLLIN)
         self.home = self._wire.netns_id(self._home_fd)
         self._ids: dict[str, int] = {os.readlink(f"/proc/self/fd/{self._home_fd}"): self.home}
         self.all: dict[str, Netdev] = {}
@@ -76,7 +80,9 @@ class Netdevs:
         return number
 
     def _hear(self) -> None:
-        """Take in what happened since the last look."""
+        """Take in what happened since the last look. Notifications are queued before the change's caller goes on."""
+        if not self._news.poll(0):
+            return
         while (data := self._receive(self.endings)) is not None:
             for _sequence, kind, payload in netlink.messages(data):
                 if kind == netlink.RTM_DELNSID:

@@ -17,43 +17,17 @@ from ..gids import ZERO, Row
 from ..netdevs import Netdevs
 from ..tree import Caller, Dir, File, Table, Tree
 
-_COUNTERS = [
-    "port_xmit_data",
-    "port_rcv_data",
-    "port_xmit_packets",
-    "port_rcv_packets",
-    "port_xmit_wait",
-    "port_xmit_discards",
-    "port_rcv_errors",
-    "unicast_xmit_packets",
-    "unicast_rcv_packets",
-    "multicast_xmit_packets",
-    "multicast_rcv_packets",
-    "link_downed",
-    "symbol_error",
-]
-_HW_COUNTERS = [
-    "out_of_sequence",
-    "packet_seq_err",
-    "local_ack_timeout_err",
-    "duplicate_request",
-    "implied_nak_seq_err",
-    "rnr_nak_retry_err",
-    "out_of_buffer",
-    "rx_icrc_encapsulated",
-    "req_cqe_error",
-    "resp_cqe_error",
-    "np_cnp_sent",
-    "np_ecn_marked_roce_packets",
-    "rp_cnp_handled",
-    "rp_cnp_ignored",
-    "roce_adp_retrans",
-    "roce_adp_retrans_to",
-    "roce_slow_restart",
-    "rx_write_requests",
-    "rx_read_requests",
-    "rx_atomic_requests",
-]
+_COUNTERS = (
+    *("port_xmit_data", "port_rcv_data", "port_xmit_packets", "port_rcv_packets", "port_xmit_wait"),
+    *("port_xmit_discards", "port_rcv_errors", "unicast_xmit_packets", "unicast_rcv_packets"),
+    *("multicast_xmit_packets", "multicast_rcv_packets", "link_downed", "symbol_error"),
+)
+_HW_COUNTERS = (
+    *("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "duplicate_request", "implied_nak_seq_err"),
+    *("rnr_nak_retry_err", "out_of_buffer", "rx_icrc_encapsulated", "req_cqe_error", "resp_cqe_error"),
+    *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored", "roce_adp_retrans"),
+    *("roce_adp_retrans_to", "roce_slow_restart", "rx_write_requests", "rx_read_requests", "rx_atomic_requests"),
+)
 MODELS = {"1017": "MT4119", "1019": "MT4121", "101b": "MT4123", "101d": "MT4125", "1021": "MT4129", "1023": "MT4131"}
 FIRMWARE = {"MT4119": "16.35.4030", "MT4121": "16.35.4030", "MT4125": "22.43.1014", "MT4129": "28.43.1014"}
 
@@ -87,7 +61,7 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
         path,
         {
             "node_guid": rdma.guid,
-            "sys_image_guid": port.spec and _image_guid(devices, port),
+            "sys_image_guid": _image_guid(devices, port),
             "node_type": "1: CA",
             "node_desc": f"{devices.spec.name} {rdma.name}",
             "fw_ver": firmware(port),

@@ -137,7 +137,7 @@ def _trust(qos: dict) -> File:
 
 
 def _ecn(qos: dict) -> Dir:
-    """RoCE congestion control of the port: np answers with CNPs, rp reacts to them. On for all priorities by default."""
+    """RoCE congestion control of the port: np answers with CNPs, rp reacts to them; on for all priorities at first."""
 
     def number(value: int, limit: int) -> File:
         return _setting(value, lambda text: kernel_integer(text, limit))
