@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     nodes.add_argument(
         "--crds", type=Path, help="folder of CRD files for strict validation (default: where one is known)"
     )
-    nodes.add_argument("--kernel", default="rehearsal.kernel", help=argparse.SUPPRESS)
+    nodes.add_argument("--no-cluster", action="store_true", help="only the nodes, no Kubernetes API and no operators")
 
     start = commands.add_parser("up", parents=[state, nodes], help="start a fleet and leave it running")
     source = start.add_mutually_exclusive_group()
@@ -68,15 +68,15 @@ def parser() -> argparse.ArgumentParser:
     )
     source.add_argument("--nodes", type=int, help="this many nodes of one shape")
     start.add_argument("--shape", default="BM.GPU.B4.8", help="shape for --nodes")
-    start.add_argument("--no-cluster", action="store_true", help="only the nodes, no Kubernetes API and no operators")
     commands.add_parser(
         "down", parents=[state], help="end the fleet, also after a crash, and remove its files but the logs"
     )
     commands.add_parser("status", parents=[state], help="show the parts; exit code 1 when one is not well")
-    run = commands.add_parser("run", parents=[state, nodes], help="fleet up, site.yml twice, verdict, fleet down")
+    run = commands.add_parser("run", parents=[state, nodes], help="fleet up, the playbook twice, verdict, fleet down")
     run.add_argument(
         "-i", "--inventory", type=Path, action="append", help="may be repeated (default: inventories/rehearsal)"
     )
+    run.add_argument("--playbook", type=Path, default=ROOT / "site.yml", help="what to run twice (default: site.yml)")
     run.add_argument("--keep", action="store_true", help="leave the fleet running after the verdict")
     run.add_argument("ansible", nargs="*", help="after --: more arguments for ansible-playbook")
     return top
@@ -97,7 +97,7 @@ def fleet_of(options: argparse.Namespace) -> lifecycle.Fleet:
     if options.crds is not None and not options.crds.is_dir():
         raise FleetError(f"--crds {options.crds} is not a folder")
     crds = options.crds.resolve() if options.crds else lifecycle.find_crds()
-    return lifecycle.Fleet(nodes, cluster=not getattr(options, "no_cluster", False), crds=crds, kernel=options.kernel)
+    return lifecycle.Fleet(nodes, cluster=not options.no_cluster, crds=crds)
 
 
 def run(state: State, options: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def run(state: State, options: argparse.Namespace) -> int:
     good = False
     try:
         lifecycle.up(state, fleet_of(options), say, owned=True)
-        good = play.run_twice(state, inventories_of(options), options.ansible, say)
+        good = play.run_twice(state, options.playbook.absolute(), inventories_of(options), options.ansible, say)
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # a second ctrl-C must not stop the cleaning

@@ -42,7 +42,7 @@ def node_python() -> str | None:
     return None
 
 
-def missing(need_fuse: bool = True) -> list[str]:
+def missing() -> list[str]:
     """Sentences, one per thing that is missing; empty when a fleet can start."""
     faults = []
     packages = sorted(
@@ -51,12 +51,12 @@ def missing(need_fuse: bool = True) -> list[str]:
     if packages:
         lacking = [program for program in PROGRAMS if shutil.which(program, path=search_path()) is None]
         faults.append(f"{', '.join(lacking)} missing: apt install {' '.join(packages)}")
-    if need_fuse and not os.path.exists("/dev/fuse"):
+    if not os.path.exists("/dev/fuse"):
         faults.append(
             "/dev/fuse is missing, which the nodes' /sys needs: modprobe fuse (in a container: run it "
             "with --device /dev/fuse)"
         )
-    elif need_fuse and not os.access("/dev/fuse", os.R_OK | os.W_OK):
+    elif not os.access("/dev/fuse", os.R_OK | os.W_OK):
         faults.append("/dev/fuse cannot be opened by this user: chmod 666 /dev/fuse or run as root")
     if node_python() is None:
         faults.append(f"no Python 3.9 or newer at {' or '.join(NODE_PYTHONS)} for the nodes: apt install python3")
@@ -85,8 +85,8 @@ def _namespaces() -> str | None:
     )
 
 
-def require(need_fuse: bool = True) -> None:
+def require() -> None:
     """Raise FleetError with one sentence that lists what is missing."""
-    faults = missing(need_fuse)
+    faults = missing()
     if faults:
         raise FleetError("this machine cannot run a rehearsal: " + "; ".join(faults))

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CONNECT = ROOT / "rehearsal" / "connect.py"
 CHART = ROOT / "rehearsal" / "charts" / "network-operator"
 LOCAL_PYTHON = "python"
+# A socket address holds 107 bytes (unix(7)): Ansible appends / and 10 characters, ssh a dot and 16 while it connects.
+LONGEST_CONTROL_DIR = 107 - 28
 
 
 def ssh_arguments(python: str, state: Path, node: str) -> str:
@@ -33,6 +35,8 @@ def ssh_arguments(python: str, state: Path, node: str) -> str:
         "StrictHostKeyChecking=accept-new",
         "IdentitiesOnly=yes",
     ]
+    if len(str(Path.home() / ".ansible" / "cp")) > LONGEST_CONTROL_DIR:
+        options.append("ControlPath=none")  # ssh would refuse the path of the shared connection
     return " ".join(f"-o {shlex.quote(option)}" for option in options)
 
 

@@ -27,18 +27,16 @@ from rehearsal.machine.status import read_json, write_json
 ROOT = Path(__file__).resolve().parents[2]
 API_SECONDS = NODE_SECONDS = OPERATORS_SECONDS = 90.0
 POLL = 0.03
-DEFAULT_KERNEL = "rehearsal.kernel"
 Say = Callable[[str], None]
 
 
 @dataclass
 class Fleet:
-    """What to start. crds: folder of CRD files or None. kernel: module with serve() for the nodes."""
+    """What to start. crds: folder of CRD files or None."""
 
     specs: list[dict[str, Any]]
     cluster: bool = True
     crds: Path | None = None
-    kernel: str = DEFAULT_KERNEL
     python: str = field(default_factory=lambda: checks.node_python() or sys.executable)
 
 
@@ -56,7 +54,7 @@ def up(state: State, fleet: Fleet, say: Say, owned: bool = False) -> None:
 
     On any failure everything that was started is ended again. Raises FleetError.
     """
-    checks.require(need_fuse=fleet.kernel == DEFAULT_KERNEL)
+    checks.require()
     with state.locked():
         if _stands(state, fleet, say):
             return
@@ -105,9 +103,7 @@ def _start(state: State, fleet: Fleet, say: Say) -> None:
         folder = state.folder / "nodes" / spec["name"]
         folder.mkdir(parents=True)
         write_json(folder / "spec.json", spec)
-        _python_part(
-            state, f"node-{spec['name']}", "node", "rehearsal.machine", "--node", spec["name"], "--kernel", fleet.kernel
-        )
+        _python_part(state, f"node-{spec['name']}", "node", "rehearsal.machine", "--node", spec["name"])
     if fleet.cluster:
         _wait_api(state)
         if assets and fleet.crds:

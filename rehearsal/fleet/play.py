@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``run``: site.yml twice over a fleet of its own, the verdict, and the end of the fleet, whatever happens."""
+"""``run``: a playbook twice over a fleet of its own, the verdict, and the end of the fleet, whatever happens."""
 
 from __future__ import annotations
 
@@ -135,12 +135,14 @@ def _end_play(child: subprocess.Popen, process: Process) -> None:
         end([process])
 
 
-def run_twice(state: State, inventories: list[Path], extra: list[str], say: Callable[[str], None]) -> bool:
-    """site.yml twice; True when both runs are good and the second changed nothing."""
+def run_twice(
+    state: State, playbook: Path, inventories: list[Path], extra: list[str], say: Callable[[str], None]
+) -> bool:
+    """The playbook twice; True when both runs are good and the second changed nothing."""
     lines, good = [], True
     for number in (1, 2):
         code, output = play(
-            state, f"site-{number}", ROOT / "site.yml", [*inventories, state.folder / "inventory.yml"], extra, say
+            state, f"{playbook.stem}-{number}", playbook, [*inventories, state.folder / "inventory.yml"], extra, say
         )
         fine, sentence = verdict(code, read_recap(output), second=number == 2)
         lines.append(sentence)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from pathlib import Path
 
@@ -22,13 +21,11 @@ def main() -> int:
         "--state", type=Path, required=True, help="folder of the fleet, as given to python -m rehearsal up"
     )
     parser.add_argument("--node", required=True, help="name of the node; its spec is STATE/nodes/NAME/spec.json")
-    parser.add_argument(
-        "--kernel", default="rehearsal.kernel", help="module that offers serve(), the kernel simulation"
-    )
     options = parser.parse_args()
     try:
         userns.become_root()
-        serve = importlib.import_module(options.kernel).serve
+        from rehearsal.kernel import serve  # after the namespace is made: what it loads may start threads
+
         supervise(options.state.resolve(), options.node, serve)
     except OSError as error:
         print(f"node {options.node}: {error}", file=sys.stderr)
