@@ -44,10 +44,16 @@ class ApiError(Exception):
         return self.status == 409 and any(c.get("reason") == "FieldManagerConflict" for c in self.causes)
 
     @property
+    def refused(self):
+        """True when the object itself is wrong. An unknown field in a server-side apply is answered with 500, because
+        the typed conversion fails before any validation (structured-merge-diff)."""
+        return self.status in (400, 422) or (self.status == 500 and "typed patch object" in self.message)
+
+    @property
     def retriable(self):
-        return self.status == 0 or (
-            self.status in RETRIED and not self.field_conflict and self.reason != "AlreadyExists"
-        )
+        if self.field_conflict or self.refused or self.reason == "AlreadyExists":
+            return False
+        return self.status == 0 or self.status in RETRIED
 
 
 class KindNotServed(Exception):

@@ -97,7 +97,7 @@ def explain(obj, error, manager, verb="apply"):
             f"{name}: {'; '.join(parts)}. Remove the field from that owner's configuration, or set "
             f"force_conflicts=true to let the field manager '{manager}' take it over."
         )
-    if error.status in (400, 422):
+    if error.refused:
         fields = [f"{c.get('field')}: {c.get('message')}" for c in error.causes if c.get("field")]
         return f"{name} is refused by the API server: {'; '.join(fields) or error.message}"
     if error.status == 403:
