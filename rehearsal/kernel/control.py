@@ -68,10 +68,10 @@ class Client:
 
 
 class Control:
-    """The requests. ``root_fd`` is the node's root directory, where /run/netns is looked up."""
+    """The requests. Names of namespaces are looked up in the caller's /run/netns, as the caller would."""
 
-    def __init__(self, devices: Devices, netdevs: Netdevs, root_fd: int, node_mounts: str) -> None:
-        self.devices, self.netdevs, self.root_fd, self.node_mounts = devices, netdevs, root_fd, node_mounts
+    def __init__(self, devices: Devices, netdevs: Netdevs) -> None:
+        self.devices, self.netdevs = devices, netdevs
 
     def answer(self, client: Client, line: bytes) -> bytes:
         try:
@@ -134,7 +134,7 @@ class Control:
             raise failure(errno.EINVAL)
         if mode == self.devices.mode:
             return
-        if self._other_namespaces():
+        if self._other_namespaces(client):
             raise failure(errno.EBUSY)
         raise failure(errno.EOPNOTSUPP, "the rehearsal kernel takes the mode at boot only")
 
@@ -143,7 +143,7 @@ class Control:
         port = self.devices.by_rdma_name(request["dev"])
         if port is None:
             raise failure(errno.EINVAL)
-        fd = os.dup(client.fds[0]) if client.fds else self._open_netns(request["netns"])
+        fd = os.dup(client.fds[0]) if client.fds else self._open_netns(client, request["netns"])
         try:
             target = self.netdevs.netns_of_fd(fd)
         finally:
@@ -155,29 +155,35 @@ class Control:
         if client.uid != 0:
             raise failure(errno.EPERM)
 
-    def _open_netns(self, netns: str | int) -> int:
+    @staticmethod
+    def _open_netns(client: Client, netns: str | int) -> int:
+        """By name, or by a process id as this process sees it."""
         if isinstance(netns, int) or netns.isdecimal():
             return os.open(f"/proc/{int(netns)}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         if "/" in netns or netns in ("", ".", ".."):
             raise failure(errno.EINVAL)
-        return os.open(f"run/netns/{netns}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.root_fd)
+        return os.open(f"{_named(client)}/{netns}", os.O_RDONLY | os.O_CLOEXEC)
 
-    def _other_namespaces(self) -> bool:
+    def _other_namespaces(self, client: Client) -> bool:
         """Whether the node has any network namespace besides its own: named ones, and those of its processes."""
         try:
-            fd = os.open("run/netns", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.root_fd)
-        except OSError:
-            names = []
-        else:
-            names = os.listdir(fd)
-            os.close(fd)
-        if names:
-            return True
-        for pid in filter(str.isdecimal, os.listdir("/proc")):
-            try:
-                mounts = os.readlink(f"/proc/{pid}/ns/mnt")
-            except OSError:
-                continue
-            if mounts == self.node_mounts and self.netdevs.netns_of_pid(int(pid)) != self.netdevs.home:
+            if os.listdir(_named(client)):
                 return True
-        return False
+        except FileNotFoundError:
+            pass
+        node = _pid_namespace(client.pid)
+        if node == _pid_namespace(os.getpid()):
+            return False  # no PID namespace of its own, so its processes cannot be told from the machine's
+        pids = [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+        return any(_pid_namespace(p) == node and self.netdevs.netns_of_pid(p) != self.netdevs.home for p in pids)
+
+
+def _named(client: Client) -> str:
+    return f"/proc/{client.pid}/root/run/netns"
+
+
+def _pid_namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None

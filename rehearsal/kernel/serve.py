@@ -18,7 +18,7 @@ from .control import Client, Control
 from .devices import Devices, Netdev, Port
 from .fuse import FuseServer, Unmounted
 from .netdevs import Netdevs
-from .spec import parse
+from .spec import parse, vf_mac
 from .sysfs import infiniband, pci, system
 from .sysfs.net import NetClass
 from .tree import Tree
@@ -42,7 +42,7 @@ class Kernel:
             self._show(port)
             self.netdevs.attach(port.netdev)
         if node.bare_front_end:
-            mac = "02:00:17:" + port_mac_tail(node.name)
+            mac = vf_mac(node.name, "eth0")
             eth0 = Netdev("eth0", mac, 9000, "front-end", up=True, addresses=(node.bare_front_end,))
             self.netdevs.attach(eth0)
         system.build(self.tree, self.devices, cmdline)
@@ -75,12 +75,6 @@ class Kernel:
                 port.rdma.gids.update(owner, link.mac if link else port.netdev.mac, addresses)
 
 
-def port_mac_tail(name: str) -> str:
-    from .spec import vf_mac
-
-    return vf_mac(name, "eth0")[9:]
-
-
 def serve(
     spec: dict,
     *,
@@ -97,7 +91,7 @@ def serve(
     mounts that exist now until it ends; end it before these are needed elsewhere.
 
     :param spec: the node's spec, see :mod:`rehearsal.kernel.spec`.
-    :param sys_mount: where to mount, usually ``ROOT/sys``; ``ROOT`` must be (or become) the node's root directory.
+    :param sys_mount: where to mount, usually ``ROOT/sys``.
     :param control_socket: path of the unix socket for ``tools/rdma``, as seen now.
     :param netns_mode: ``shared`` or ``exclusive``, fixed until the next boot.
     :param cmdline: the kernel line; ``lockdown=`` in it shows in /sys/kernel/security/lockdown.
@@ -108,15 +102,13 @@ def serve(
     previous = signal.signal(signal.SIGTERM, _terminate) if main else None
     listener = None
     try:
-        root_fd = os.open(os.path.dirname(os.path.abspath(sys_mount)), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        node_mounts = os.readlink("/proc/thread-self/ns/mnt")
         listener = _listen(control_socket)
         kernel = Kernel(spec, netns_mode, cmdline)
         fuse = FuseServer(kernel.tree, kernel.netdevs.netns_of_pid)
         fuse.mount(sys_mount)
         linux.leave_mounts_behind(sys_mount)
         linux.ensure_own_proc()
-        control = Control(kernel.devices, kernel.netdevs, root_fd, node_mounts)
+        control = Control(kernel.devices, kernel.netdevs)
         _loop(kernel, fuse, listener, control, on_ready)
     except (Unmounted, Terminated):
         pass
