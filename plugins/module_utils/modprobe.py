@@ -191,6 +191,8 @@ def set_option(text: str, module: str, parameter: str, value: str, comment: str 
         return new
     if new and not new.endswith("\n"):
         new += "\n"
+    if new and _continues(new[:-1]):
+        new += "\n"  # a backslash at the very end would swallow our line
     if comment and not new:
         new = f"# {comment}\n"
     return f"{new}options {module} {wanted}\n"
@@ -205,10 +207,14 @@ def _physical_groups(text: str) -> list[str]:
             groups[-1] += line
         else:
             groups.append(line)
-        body = line[:-1] if line.endswith("\n") else ""
-        # An even number of backslashes is escaped backslashes, an odd one continues the line.
-        joining = (len(body) - len(body.rstrip("\\"))) % 2 == 1
+        joining = line.endswith("\n") and _continues(line[:-1])
     return groups
+
+
+def _continues(line: str) -> bool:
+    """Tell whether the next line belongs to this one: an even number of backslashes at the end is escaped
+    backslashes."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _options_of(line: str, module: str) -> list[tuple[str, str | None]]:
