@@ -9,6 +9,7 @@ Each plugin is ``add(call, conf, prev) -> result`` and ``delete(call, conf)``. W
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -55,88 +56,99 @@ def _allocate(call: Call, conf: dict) -> dict:
         raise CniError(str(error)) from error
 
 
-async def _configure(call: Call, result: dict) -> None:
-    """Link up, then addresses, then routes, as the ipam helper of the plugins does."""
-    script = 'dev=$1; shift; ip link set dev "$dev" up; for a in "$@"; do case $a in *:*) ip addr add "$a" dev "$dev" nodad;; *) ip addr add "$a" dev "$dev";; esac; done'
-    await call.pod(script, call.ifname, *[item["address"] for item in result["ips"]])
+# A pod has many attachments, so each step is one shell with as few programs as can be: builtins read files, and one
+# "ip -batch" does what belongs together.
+#
+# $1 name in the pod, $2 wanted name, $3 MAC or empty; then addresses, "--", then pairs of route and gateway.
+# Rename, link up, addresses, routes: as the plugins and their ipam helper do.
+CONFIGURE = """
+name=$1; dev=$2; mac=$3; shift 3
+{
+  if [ "$name" != "$dev" ]; then echo "link set dev $name name $dev"; fi
+  if [ -n "$mac" ]; then echo "link set dev $dev address $mac"; fi
+  echo "link set dev $dev up"
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in *:*) echo "addr add $1 dev $dev nodad";; *) echo "addr add $1 dev $dev";; esac
+    shift
+  done
+  shift
+  while [ $# -gt 0 ]; do echo "route add $1 ${2:+via $2} dev $dev"; shift 2; done
+} | ip -batch -
+read -r address < "/sys/class/net/$dev/address"
+echo "$address"
+"""
+
+
+async def _configure(call: Call, name: str, result: dict, mac: str | None) -> dict:
+    """Configure interface ``name`` of the pod as ``call.ifname``; the CNI result with its MAC."""
+    words = [name, call.ifname, mac or "", *[item["address"] for item in result["ips"]], "--"]
     for route in result["routes"]:
-        via = route.get("gw")
-        await call.pod('ip route add "$1" ${2:+via "$2"} dev "$3"', route["dst"], via or "", call.ifname)
-
-
-async def _mac(call: Call) -> str:
-    return (await call.pod('cat "/sys/class/net/$1/address"', call.ifname)).strip()
+        words += [route["dst"], route.get("gw") or ""]
+    address = await call.pod(CONFIGURE, *words)
+    return {**result, "mac": address.strip(), "interface": call.ifname}
 
 
 # --- main plugins ---------------------------------------------------------------------------------------------------
 
-MOVE_IN = 'ip link set dev "$1" down; ip link set dev "$1" netns "$2"'
-# In the pod: rename, set MAC when asked, up. The old name was free in the host, so a clash can only be with a pod interface.
-RENAME = 'ip link set dev "$1" name "$2"; if [ -n "$3" ]; then ip link set dev "$2" address "$3"; fi; ip link set dev "$2" up'
-MOVE_OUT = 'ip link set dev "$1" down; ip link set dev "$1" name "$2"; ip link set dev "$2" netns 1'
+# $1 PCI address. Prints what there is: "physfn" for a VF, "net NAME" for its interface.
+LOOK_AT_DEVICE = """
+cd "/sys/bus/pci/devices/$1" 2>/dev/null || exit 0
+if [ -L physfn ]; then echo physfn; fi
+for n in net/*; do if [ -d "$n" ]; then echo "net ${n#net/}"; fi; done
+"""
+# $1 interface, $2 pod namespace
+MOVE_IN = 'printf "link set dev %s down\\nlink set dev %s netns %s\\n" "$1" "$1" "$2" | ip -batch -'
+# Run in the pod: $1 interface, $2 the name it had; 1 is the node's init, so its network namespace is the node's.
+MOVE_OUT = """
+name=$2; if [ -e "/sys/class/net/$1" ]; then name=$1; fi
+{
+  echo "link set dev $name down"
+  if [ "$name" != "$2" ]; then echo "link set dev $name name $2"; fi
+  echo "link set dev $2 netns 1"
+} | ip -batch -
+"""
 
 
-async def _netdev_of(call: Call, pci: str) -> str:
-    names = (await call.host('ls "/sys/bus/pci/devices/$1/net" 2>/dev/null || true', pci)).split()
-    return names[0] if names else ""
-
-
-async def _move_in(call: Call, name: str) -> None:
+async def _move_in(call: Call, conf: dict, name: str) -> dict:
     call.notes["name"] = name
     await call.host(MOVE_IN, name, call.netns)
     call.notes["moved"] = True
-    await call.pod(RENAME, name, call.ifname, call.mac or "")
-
-
-async def _move_out(call: Call) -> None:
-    if not call.notes.get("moved"):
-        return
-    # A failure between move and rename leaves the old name in the pod.
-    present = (await call.pod("ls /sys/class/net")).split()
-    name = call.ifname if call.ifname in present else call.notes["name"]
-    if name == call.notes["name"]:
-        await call.pod('ip link set dev "$1" netns 1', name)
-    else:
-        await call.pod(MOVE_OUT, name, call.notes["name"])
-    await call.host('ip link set dev "$1" up', call.notes["name"])
-    call.notes.clear()
+    return await _configure(call, name, _allocate(call, conf), call.mac or conf.get("mac"))
 
 
 async def sriov_add(call: Call, conf: dict, prev: dict | None) -> dict:
     pci = conf.get("deviceID") or call.device
     if not pci:
         raise CniError("SRIOV-CNI failed to load netconf: LoadConf(): VF pci addr is required")
-    physfn = (await call.host('readlink "/sys/bus/pci/devices/$1/physfn" || true', pci)).strip()
-    if not physfn:
-        raise CniError(
-            f'SRIOV-CNI failed to load netconf: LoadConf(): failed to get VF information: "lstat /sys/bus/pci/devices/{pci}/physfn: no such file or directory"'
-        )
-    name = await _netdev_of(call, pci)
-    if not name:
-        raise CniError(f"SRIOV-CNI failed to load netconf: LoadConf(): failed to detect if VF {pci} has dpdk driver")
-    await _move_in(call, name)
-    result = _allocate(call, conf)
-    await _configure(call, result)
-    return {**result, "mac": await _mac(call), "interface": call.ifname}
+    seen = {line.split()[0]: line.split()[-1] for line in (await call.host(LOOK_AT_DEVICE, pci)).splitlines()}
+    if "physfn" not in seen:
+        text = f"lstat /sys/bus/pci/devices/{pci}/physfn: no such file or directory"
+        raise CniError(f'SRIOV-CNI failed to load netconf: LoadConf(): failed to get VF information: "{text}"')
+    if "net" not in seen:
+        text = f"failed to get VF {pci} netdevice name: no net directory"
+        raise CniError(f"SRIOV-CNI failed to load netconf: LoadConf(): {text}")
+    return await _move_in(call, conf, seen["net"])
 
 
-async def sriov_delete(call: Call, conf: dict) -> None:
-    await _move_out(call)
+async def moved_delete(call: Call, conf: dict) -> None:
+    """The interface back to the node, with the name it had, and up again."""
+    if call.notes.get("moved"):
+        await call.pod(MOVE_OUT, call.ifname, call.notes["name"])
+        await call.host('ip link set dev "$1" up', call.notes["name"])
+    call.notes.clear()
 
 
 async def host_device_add(call: Call, conf: dict, prev: dict | None) -> dict:
     pci = conf.get("pciBusID") or conf.get("deviceID") or call.device
-    name = conf.get("device") or (await _netdev_of(call, pci) if pci else "")
+    name = conf.get("device")
+    if not name and not pci:
+        raise CniError('specify either "device", "hwaddr", "kernelpath" or "pciBusID"')
     if not name:
-        raise CniError(
-            f"failed to find host device: no net directory under pci device {pci}"
-            if pci
-            else 'specify either "device", "hwaddr", "kernelpath" or "pciBusID"'
-        )
-    await _move_in(call, name)
-    result = _allocate(call, conf)
-    await _configure(call, result)
-    return {**result, "mac": await _mac(call), "interface": call.ifname}
+        lines = (await call.host(LOOK_AT_DEVICE, pci)).splitlines()
+        name = next((line.split()[1] for line in lines if line.startswith("net ")), None)
+    if not name:
+        raise CniError(f"failed to find host device: no net directory under pci device {pci}")
+    return await _move_in(call, conf, name)
 
 
 CHILD = 'ip link add link "$1" name "$2" type ipvlan mode "$3" 2>/dev/null || ip link add name "$2" type veth peer name "$4"'
@@ -165,10 +177,7 @@ async def ipvlan_add(call: Call, conf: dict, prev: dict | None) -> dict:
         'if [ -e "/sys/class/net/$3" ] || ip link show dev "$3" >/dev/null 2>&1; then ip link set dev "$3" mtu "$4" up; fi; ip link set dev "$1" netns "$2"',
         temporary, call.netns, peer, str(mtu), mac, master,
     )  # fmt: skip
-    await call.pod(RENAME, temporary, call.ifname, "")
-    result = _allocate(call, conf)
-    await _configure(call, result)
-    return {**result, "mac": await _mac(call), "interface": call.ifname}
+    return await _configure(call, temporary, _allocate(call, conf), None)
 
 
 async def ipvlan_delete(call: Call, conf: dict) -> None:
@@ -214,43 +223,63 @@ async def tuning_add(call: Call, conf: dict, prev: dict | None) -> dict:
     return result
 
 
-TC_FILE = "/sys/class/infiniband/$1/tc/1/traffic_class"
-TOS_FILE = "/sys/kernel/config/rdma_cm/$1/ports/1/default_roce_tos"
+# The node's side of the RDMA plugin. $1 PCI address of the VF, $2 pod namespace, $3 traffic class to write.
+# Prints what was found before it changes anything; "moved" comes last, so a failure in between can be undone.
+RDMA_HOST = """
+read -r mode < /sys/module/ib_core/parameters/netns_mode
+echo "mode $mode"
+vf=$1; ns=$2; class=$3; count=0
+for d in "/sys/bus/pci/devices/$vf/infiniband"/*; do if [ -d "$d" ]; then dev=${d##*/}; count=$((count + 1)); fi; done
+echo "devices $count $dev"
+if [ "$mode" != N ] || [ $count != 1 ]; then exit 0; fi
+cm=/sys/kernel/config/rdma_cm/$dev
+mkdir -p "$cm"
+read -r tos < "$cm/ports/1/default_roce_tos"
+echo "tos $tos"
+file=/sys/class/infiniband/$dev/tc/1/traffic_class
+if [ -e "$file" ]; then
+  old=; read -r old < "$file" || true
+  echo "tc $old"
+  echo "$class" > "$file"
+fi
+echo 0 > "$cm/ports/1/default_roce_tos"
+rdma dev set "$dev" netns "$ns"
+echo moved yes
+"""
+# The pod's side: $1 device, $2 tos for RDMA CM.
+RDMA_POD = (
+    'mkdir -p "/sys/kernel/config/rdma_cm/$1"; echo "$2" > "/sys/kernel/config/rdma_cm/$1/ports/1/default_roce_tos"'
+)
+# $1 device, $2 tos, $3 traffic class or empty
+RDMA_RESTORE = """
+mkdir -p "/sys/kernel/config/rdma_cm/$1"
+echo "$2" > "/sys/kernel/config/rdma_cm/$1/ports/1/default_roce_tos"
+if [ -n "$3" ]; then echo "$3" > "/sys/class/infiniband/$1/tc/1/traffic_class"; fi
+"""
 
 
 async def rdma_add(call: Call, conf: dict, prev: dict | None) -> dict:
     """Move the RDMA device of the VF into the pod, after its traffic class was written (Mellanox/rdma-cni from 26.4).
 
-    rdmaQoS counts at the top level only; without it class 0 is written all the same.
+    rdmaQoS counts at the top level only; without it class 0 is written all the same. Inbox drivers have no tc folder:
+    there it is skipped.
     """
-    from rehearsal.operators.sriov_daemon import rdma_system_mode
-
     if prev is None:
         raise CniError("RDMA-CNI: required prevResult missing")
-    mode = rdma_system_mode(await call.host("rdma system show"))
-    if mode != "exclusive":
+    qos = conf.get("rdmaQoS") or {}
+    out = await call.host(RDMA_HOST, call.device or "none", call.netns, str(int(qos.get("tc") or 0)))
+    seen = {line.split(" ")[0]: line.split(" ", 1)[1].strip() for line in out.splitlines() if " " in line}
+    if seen.get("mode") != "N":
+        mode = {"Y": "shared"}.get(seen.get("mode", ""), "unknown")
         raise CniError(f"RDMA subsystem namespace awareness mode is set to {mode}")
-    if not call.device:
-        raise CniError("deviceID and resourceName are required: no device id was passed")
-    names = (await call.host('ls "/sys/bus/pci/devices/$1/infiniband" 2>/dev/null || true', call.device)).split()
-    if len(names) != 1:
-        raise CniError(
-            f"failed to get RDMA devices for PCI device: {call.device}. Expected exactly one RDMA device, got {len(names)}"
-        )
-    name, qos = names[0], conf.get("rdmaQoS") or {}
-    tos = await call.host(f'mkdir -p "/sys/kernel/config/rdma_cm/$1"; cat "{TOS_FILE}"', name)
-    has_class = (await call.host(f'if [ -e "{TC_FILE}" ]; then echo yes; fi', name)).strip() == "yes"
-    call.notes.update(device=name, tos=tos.strip() or "0")
-    if has_class:
-        old = await call.host(f'cat "{TC_FILE}"', name)
-        call.notes["tc"] = host_class(old)
-        await call.host(f'echo "$2" > "{TC_FILE}"', name, str(int(qos.get("tc") or 0)))
-    await call.host(f'echo 0 > "{TOS_FILE}"', name)
-    await call.host('rdma dev set "$1" netns "$2"', name, call.netns)
-    call.notes["moved"] = True
-    await call.pod(
-        f'mkdir -p "/sys/kernel/config/rdma_cm/$1"; echo "$2" > "{TOS_FILE}"', name, str(int(qos.get("tos") or 0))
-    )
+    count, _, name = seen["devices"].partition(" ")
+    if count != "1":
+        text = f"failed to get RDMA devices for PCI device: {call.device}. Expected exactly one RDMA device"
+        raise CniError(f"{text}, got {count}")
+    call.notes.update(device=name, tos=seen.get("tos") or "0", moved=seen.get("moved") == "yes")
+    if "tc" in seen:
+        call.notes["tc"] = host_class(seen["tc"])
+    await call.pod(RDMA_POD, name, str(int(qos.get("tos") or 0)))
     return prev
 
 
@@ -265,63 +294,57 @@ async def rdma_delete(call: Call, conf: dict) -> None:
     name = call.notes.get("device")
     if not name:
         return
-    if call.notes.get("moved"):
-        # The tool takes a name under /run/netns; the way up and down reaches the node's own namespace, which has none.
-        await call.pod('rdma dev set "$1" netns ../../../proc/1/ns/net', name)
-    if "tc" in call.notes:
-        await call.host(f'echo "$2" > "{TC_FILE}"', name, call.notes["tc"])
-    await call.host(f'mkdir -p "/sys/kernel/config/rdma_cm/$1"; echo "$2" > "{TOS_FILE}"', name, call.notes["tos"])
+    # The tool takes a name under /run/netns; the way up and down reaches the node's own namespace, which has none.
+    await call.pod('rdma dev set "$1" netns ../../../proc/1/ns/net', name)
+    await call.host(RDMA_RESTORE, name, call.notes["tos"], call.notes.get("tc", ""))
     call.notes.clear()
+
+
+# $1 first table, $2 interface, $3 yes to keep the subnet route as a source hint; then address, subnet, gateway (or "-").
+# Prints "family address/length table" for each rule that was made.
+SBR = """
+table=$1; dev=$2; hints=$3; shift 3
+rules="$(ip -4 rule show; ip -6 rule show) "
+while [ $# -gt 0 ]; do
+  case $1 in *:*) f=inet6; n=128;; *) f=inet; n=32;; esac
+  while case $rules in *"lookup $table"[!0-9]*) true;; *) false;; esac; do table=$((table + 1)); done
+  echo "$f $1/$n $table"
+  {
+    echo "rule add from $1/$n table $table"
+    echo "route add $2 dev $dev src $1 table $table"
+    if [ "$3" != - ]; then echo "route add default via $3 dev $dev table $table"; fi
+    echo "route del $2 dev $dev"
+    if [ "$hints" = yes ]; then echo "route replace $2 dev $dev src $1 scope link"; fi
+  } | ip -family $f -batch -
+  rules="$rules lookup $table "
+  shift 3
+done
+"""
 
 
 async def sbr_add(call: Call, conf: dict, prev: dict | None) -> dict:
     """Source routing: a rule and a table per address, from table 100 up; routes of the interface leave the main table.
 
-    With addSourceHints the subnet route stays in the main table, with the address as source; in one flat subnet the last
-    interface attached then owns it.
+    With addSourceHints the subnet route stays in the main table, with the address as source; in one flat subnet it is then
+    that of the interface attached last. Without it (and in plugin
+    images older than commit 025aca14, which do not know the key) the main table has no route to the rail's subnet.
     """
     if prev is None:
         raise CniError("This plugin must be called as chained plugin")
-    rules = await call.pod("ip -4 rule show; ip -6 rule show")
-    taken = {
-        int(word) for line in rules.splitlines() for word in line.split("lookup")[-1].split()[:1] if word.isdigit()
-    }
-    table = int(conf.get("table") or 100)
-    tables: list[str] = []
-    for item in prev.get("ips") or []:
-        while table in taken:
-            table += 1
-        taken.add(table)
-        address, _, length = item["address"].partition("/")
-        family, host_length = ("-6", "128") if ":" in address else ("-4", "32")
-        subnet = _subnet(item["address"])
-        script = 'ip $1 rule add from "$2/$3" table "$4"; ip $1 route add "$5" dev "$6" src "$2" table "$4"'
-        await call.pod(script, family, address, host_length, str(table), subnet, call.ifname)
-        if item.get("gateway"):
-            await call.pod(
-                'ip $1 route add default via "$2" dev "$3" table "$4"', family, item["gateway"], call.ifname, str(table)
-            )
-        if conf.get("addSourceHints"):
-            await call.pod(
-                'ip $1 route replace "$2" dev "$3" src "$4" scope link', family, subnet, call.ifname, address
-            )
-        else:
-            await call.pod('ip $1 route del "$2" dev "$3" 2>/dev/null || true', family, subnet, call.ifname)
-        tables.append(f"{family} {address}/{host_length} {table}")
-    call.notes["rules"] = tables
+    if not prev.get("ips"):
+        raise CniError(f"No IP addresses supplied on interface: {call.ifname}")
+    words = [str(int(conf.get("table") or 100)), call.ifname, "yes" if conf.get("addSourceHints") else "no"]
+    for item in prev["ips"]:
+        words += [item["address"].split("/")[0], str(ipaddress.ip_interface(item["address"]).network)]
+        words.append(item.get("gateway") or "-")
+    call.notes["rules"] = (await call.pod(SBR, *words)).splitlines()
     return prev
 
 
 async def sbr_delete(call: Call, conf: dict) -> None:
     for rule in call.notes.pop("rules", []):
         family, source, table = rule.split()
-        await call.pod('ip $1 rule del from "$2" table "$3" 2>/dev/null || true', family, source, table)
-
-
-def _subnet(address: str) -> str:
-    import ipaddress
-
-    return str(ipaddress.ip_interface(address).network)
+        await call.pod('ip -family $1 rule del from "$2" table "$3" 2>/dev/null || true', family, source, table)
 
 
 async def _nothing(call: Call, conf: dict) -> None:
@@ -331,8 +354,8 @@ async def _nothing(call: Call, conf: dict) -> None:
 Add = Callable[[Call, dict, "dict | None"], Awaitable[dict]]
 Delete = Callable[[Call, dict], Awaitable[None]]
 PLUGINS: dict[str, tuple[Add, Delete]] = {
-    "sriov": (sriov_add, sriov_delete),
-    "host-device": (host_device_add, sriov_delete),
+    "sriov": (sriov_add, moved_delete),
+    "host-device": (host_device_add, moved_delete),
     "ipvlan": (ipvlan_add, ipvlan_delete),
     "macvlan": (ipvlan_add, ipvlan_delete),
     "tuning": (tuning_add, _nothing),
@@ -356,9 +379,7 @@ async def add_chain(call: Call, chain: list[dict], installed: set[str], notes: l
         notes.append(call.notes)
         try:
             result = await PLUGINS[kind][0](call, conf, result)
-        except CniError as error:
-            raise CniError(f'plugin type="{kind}" failed (add): {error}') from error
-        except MachineError as error:
+        except (CniError, MachineError) as error:
             raise CniError(f'plugin type="{kind}" failed (add): {error}') from error
     return result or {}
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-# grep and find print many files in one process each; a cat per file would cost hundreds of processes a look.
+# Functions may vanish while they are read (VFs are being removed): what is left is told, so errors of grep and find
+# are not errors here. grep and find print many files in one process each; a cat per file would cost hundreds of processes a look.
 SCRIPT = """
 cd /sys/bus/pci/devices || exit 1
-grep -sH '' */vendor */device */class */sriov_totalvfs */sriov_numvfs */net/*/mtu */net/*/address */net/*/operstate
+grep -sH '' */vendor */device */class */sriov_totalvfs */sriov_numvfs */net/*/mtu */net/*/address */net/*/operstate || true
 for d in */infiniband/*; do printf '%s:\\n' "$d"; done
-find */ -mindepth 1 -maxdepth 1 \\( -name 'virtfn*' -o -name physfn -o -name driver \\) -printf '%H%P:%l\\n'
-true
+find */ -mindepth 1 -maxdepth 1 \\( -name 'virtfn*' -o -name physfn -o -name driver \\) -printf '%H%P:%l\\n' || true
 """
 _PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 

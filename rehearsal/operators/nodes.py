@@ -158,8 +158,8 @@ class Nodes(Controller):
 
     async def reconcile(self, key: str) -> float | None:
         machine = self.fleet.get(key)
-        if machine is None and key not in self.system:
-            return None
+        if key not in self._up or (machine is None and key not in self.system):
+            return None  # not looked at yet, or somebody else's node
         node = self.cache(NODE).get(key)
         if node is None:
             await self.api.create(NODE, node_object(machine.spec) if machine else system_node_object(key))

@@ -107,6 +107,7 @@ class Controller:
         self._running: dict[str, asyncio.Task] = {}
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._slots = asyncio.Semaphore(self.workers)
 
     def cache(self, kind: Kind) -> Cache:
@@ -121,6 +122,10 @@ class Controller:
         raise NotImplementedError
 
     def enqueue(self, key: str) -> None:
+        # A key has one timer at most: without this each resync would start a row of retries of its own.
+        timer = self._timers.pop(key, None)
+        if timer:
+            timer.cancel()
         if key in self._running:
             self._again.add(key)
         else:
@@ -154,7 +159,7 @@ class Controller:
         finally:
             self._running.pop(key, None)
         if after is not None:
-            asyncio.get_running_loop().call_later(after, self.enqueue, key)
+            self._timers[key] = asyncio.get_running_loop().call_later(after, self.enqueue, key)
 
     async def _attempt(self, key: str) -> float | None:
         try:
