@@ -19,6 +19,8 @@ from .store import Object
 
 PODS = ("", "pods")
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+#: How a client asks for a stream, and how the API server asks the kubelet for it (value 1).
+STREAMS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 #: Order in which the API server looks for a node's address (kube-apiserver --kubelet-preferred-address-types).
 ADDRESS_TYPES = ("ExternalDNS", "InternalIP", "Hostname", "InternalDNS", "ExternalIP")
 
@@ -88,17 +90,17 @@ async def stream(
         raise errors.bad_request(
             f"unable to negotiate a protocol: client supports {offered}, server accepts {list(PROTOCOLS)}"
         )
-    query = [(key, value) for key, value in request.query.items() if key != "container"]
-    query = [
-        ("input" if key == "stdin" else "output" if key == "stdout" else "error" if key == "stderr" else key, value)
-        for key, value in query
-    ] + query
+    query = [("command", value) for value in request.query.getall("command", [])]
+    query += [(theirs, "1") for ours, theirs in STREAMS.items() if request.query.get(ours) in ("true", "1")]
     url = f"http://{host}/{verb}/{namespace}/{name}/{container}"
     try:
         upstream = await session.ws_connect(url, params=query, protocols=protocols, max_msg_size=0, autoping=True)
     except WSServerHandshakeError as error:
+        # The refusal's text is not in the error; the kubelet says it again to a request that asks for no upgrade.
+        async with session.get(url, params=query) as refusal:
+            text = (await refusal.text()).strip()
         code = error.status if error.status >= 400 else 500
-        raise ApiError(code, errors_reason(code), f"error dialing backend: kubelet answered {error.status}") from error
+        raise ApiError(code, reason_of(code), f"unable to upgrade connection: {text}") from error
     except (ClientError, OSError) as error:
         raise _dial_error(error) from error
     async with upstream:
@@ -114,7 +116,7 @@ async def stream(
     return client
 
 
-def errors_reason(code: int) -> str:
+def reason_of(code: int) -> str:
     return {400: "BadRequest", 403: "Forbidden", 404: "NotFound"}.get(code, "InternalError")
 
 
@@ -137,7 +139,7 @@ async def log(request: web.Request, api: Api, session: ClientSession, namespace:
     try:
         async with session.get(url, params=query) as upstream:
             if upstream.status >= 400:
-                raise ApiError(upstream.status, errors_reason(upstream.status), (await upstream.text()).strip())
+                raise ApiError(upstream.status, reason_of(upstream.status), (await upstream.text()).strip())
             response = web.StreamResponse(headers={"Content-Type": "text/plain"})
             await response.prepare(request)
             async for chunk in upstream.content.iter_any():
@@ -214,18 +216,33 @@ def disruption_status(api: Api, budget: Object) -> Object:
     pods = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
     healthy = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp") and _ready(pod)]
     spec = budget["spec"]
-    if spec.get("maxUnavailable") is not None:
-        desired = max(0, len(pods) - _amount(spec["maxUnavailable"], len(pods)))
-    else:
-        desired = _amount(spec.get("minAvailable", 1), len(pods))
-    return {
-        **(budget.get("status") or {}),
-        "currentHealthy": len(healthy),
-        "desiredHealthy": desired,
-        "expectedPods": len(pods),
-        "disruptionsAllowed": max(0, len(healthy) - desired),
-        "observedGeneration": budget["metadata"].get("generation", 1),
-    }
+    wanted = spec.get("minAvailable", 1)
+    status: Object = {**(budget.get("status") or {}), "observedGeneration": budget["metadata"].get("generation", 1)}
+    status |= {"currentHealthy": len(healthy), "expectedPods": len(pods)}
+    if spec.get("maxUnavailable") is not None or isinstance(wanted, str):
+        # Shares and maxUnavailable count the replicas that the pods' controllers want, so each pod must have one.
+        expected = _expected(api, pods)
+        if expected is None:
+            return {**status, "desiredHealthy": 0, "disruptionsAllowed": 0}
+        status["expectedPods"] = expected
+        if spec.get("maxUnavailable") is not None:
+            wanted = max(0, expected - _amount(spec["maxUnavailable"], expected))
+        else:
+            wanted = _amount(wanted, expected)
+    return {**status, "desiredHealthy": wanted, "disruptionsAllowed": max(0, len(healthy) - wanted)}
+
+
+def _expected(api: Api, pods: list[Object]) -> int | None:
+    """Sum of the replicas of the controllers of the pods; None when a pod has no controller with replicas."""
+    replicas: dict[str, int] = {}
+    for pod in pods:
+        owners = pod["metadata"].get("ownerReferences") or []
+        controller = next((api.store.by_uid(owner["uid"]) for owner in owners if owner.get("controller")), None)
+        count = ((controller or {}).get("spec") or {}).get("replicas")
+        if count is None:
+            return None
+        replicas[controller["metadata"]["uid"]] = count
+    return sum(replicas.values())
 
 
 def _ready(pod: Object) -> bool:
