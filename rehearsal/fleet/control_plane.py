@@ -151,9 +151,11 @@ def start(state: State, assets: Path) -> None:
 
 def request(state: State, path: str, body: dict[str, Any] | None = None, timeout: float = 2.0) -> tuple[int, bytes]:
     """GET (or POST of ``body``) to the server that STATE/kubeconfig names; (HTTP status, body). OSError when it does
-    not answer.
+    not answer, ValueError when the kubeconfig is none.
     """
     config = yaml.safe_load((state.folder / "kubeconfig").read_text(encoding="utf-8"))
+    if not isinstance(config, dict):
+        raise ValueError("kubeconfig holds no configuration")
     cluster, user = config["clusters"][0]["cluster"], config["users"][0].get("user") or {}
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if user.get("token"):

@@ -78,7 +78,7 @@ def leftovers(state: Path) -> list[str]:
             continue
         if f"--state {state}" in arguments:
             found.append(f"process {folder.name}: {arguments}")
-        if str(state) in mounts:
+        if str(state).replace(" ", "\\040") in mounts:
             found.append(f"mounts in process {folder.name}")
     return found
 
