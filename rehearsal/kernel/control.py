@@ -104,7 +104,7 @@ class Control:
                 "node_type": "ca",
                 "fw": firmware(port),
                 "node_guid": port.rdma.guid,
-                "sys_image_guid": port.rdma.guid,
+                "sys_image_guid": self.devices.image_guid(port),
             }
             for port in self._visible(client)
         ]

@@ -129,6 +129,10 @@ class Devices:
     def ports(self) -> list[Port]:
         return [port for pf in self.pfs for port in (pf, *pf.vfs)]
 
+    def image_guid(self, port: Port) -> str:
+        """All functions of a card carry the node GUID of its first one."""
+        return next(pf.rdma.guid for pf in self.pfs if pf.spec.address.slot == port.spec.address.slot)
+
     def by_rdma_name(self, name: str) -> Port | None:
         return next((port for port in self.ports() if port.rdma.name == name), None)
 
@@ -183,7 +187,7 @@ class Devices:
         name = next(f"mlx5_{n}" for n in itertools.count() if f"mlx5_{n}" not in names)
         number = next(n for n in itertools.count() if n not in indexes)
         rdma = RdmaDevice(name, number, self.home, node_guid(mac), GidTable(VF_ROWS))
-        netdev = Netdev(f"{pf.spec.netdev[:11]}v{index}", mac, 1500, self._wire())
+        netdev = Netdev(vf_netdev_name(pf.spec.netdev, index), mac, 1500, self._wire())
         port = Port(function, netdev, rdma, pf.spec)
         self.driver.attach(netdev)
         pf.vfs.append(port)
@@ -219,6 +223,12 @@ class Devices:
             if port.rdma.netns == netns:
                 port.rdma.netns = self.home
                 port.rdma.cm_tos, port.rdma.cm_mode = 0, ROCE_V2
+
+
+def vf_netdev_name(pf: str, index: int) -> str:
+    """The PF's name without its port suffix, and the VF's index: enp12s0f0np0 gives enp12s0f0v0. 15 letters at most."""
+    suffix = f"v{index}"
+    return re.sub(r"np[0-9]+$", "", pf)[: 15 - len(suffix)] + suffix
 
 
 def _natural(name: str) -> list:

@@ -15,6 +15,7 @@ import errno
 import os
 import select
 import socket
+import sys
 from collections.abc import Callable
 
 from . import linux, netlink
@@ -126,10 +127,15 @@ class Netdevs:
         self.refresh()
         for wire, netdev in self.all.items():
             _netns, ifindex = self._where[wire]
-            if netdev.up:
-                self._home.set_up(ifindex)
-            for address in netdev.addresses:
-                self._home.add_address(ifindex, address)
+            try:
+                if netdev.up:
+                    self._home.set_up(ifindex)
+                for address in netdev.addresses:
+                    self._home.add_address(ifindex, address)
+            except OSError as error:
+                wanted = ", ".join(netdev.addresses) or "no address"
+                text = f"interface {netdev.name} cannot be brought up with {wanted}: {error.strerror}"
+                raise OSError(error.errno, text) from None
         loopback = next(link for link in self._home.links() if link.name == "lo")
         self._home.set_up(loopback.ifindex)
         self._stale = True
@@ -141,12 +147,11 @@ class Netdevs:
             self._stale = False
             ends = {link.name: link for link in self._wire.links()}
             lost = [netdev for wire, netdev in self.all.items() if wire not in ends]
-            if lost:
-                for netdev in lost:
-                    self._return_home(netdev)
+            returned = [self._return_home(netdev) for netdev in lost]
+            if any(returned):
                 self._stale = True
                 continue
-            self._where = {wire: (ends[wire].peer_netns, ends[wire].peer) for wire in self.all}
+            self._where = {wire: (ends[wire].peer_netns, ends[wire].peer) for wire in self.all if wire in ends}
             self._at = {place: wire for wire, place in self._where.items()}
             namespaces = {netns for netns, _ifindex in self._where.values()} | {self.home}
             self._links = {netns: self._dump_links(netns) for netns in namespaces}
@@ -158,12 +163,20 @@ class Netdevs:
             self.on_change()
             self._hear()
 
-    def _return_home(self, netdev: Netdev) -> None:
-        """default_device_exit_net, net/core/dev.c: the old name if it is free, else a new one; down, no addresses."""
+    def _return_home(self, netdev: Netdev) -> bool:
+        """default_device_exit_net, net/core/dev.c: the old name if it is free, else a new one; down, no addresses.
+
+        False when it did not work: the interface is then missing until the next change is heard.
+        """
         taken = {link.name for link in self._home.links()}
         if netdev.name in taken:
             netdev.name = next(f"dev{n}" for n in range(1 << 16) if f"dev{n}" not in taken)
-        self._wire.add_veth(netdev.wire, netdev.name, mac=netdev.mac, mtu=netdev.mtu, netns_fd=self._home_fd)
+        try:
+            self._wire.add_veth(netdev.wire, netdev.name, mac=netdev.mac, mtu=netdev.mtu, netns_fd=self._home_fd)
+        except OSError as error:
+            print(f"interface {netdev.name} does not come back: {error.strerror}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def _dump_links(self, netns: int) -> dict[int, Link]:
         try:

@@ -130,6 +130,9 @@ def parse(spec: dict) -> NodeSpec:
         [entry.get("rdma") for _a, entry in rails], [entry.get("rdma") for _a, entry in front], functions
     )
     netdevs = _netdev_names([e.get("netdev") for _a, e in rails], [e.get("netdev") for _a, e in front])
+    for name in netdevs:
+        if not re.fullmatch(r"[^\s/:]{1,15}", name) or netdevs.count(name) > 1:
+            raise SpecError(f"netdev: got {name!r}, want names of at most 15 letters, each once")
     family, mtu = spec.get("ip_family") or "ipv4", spec.get("mtu") or 1500
     ports = []
     for index, (address, _entry) in enumerate(rails + front):

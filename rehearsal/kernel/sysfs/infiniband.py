@@ -61,7 +61,7 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
         path,
         {
             "node_guid": rdma.guid,
-            "sys_image_guid": _image_guid(devices, port),
+            "sys_image_guid": devices.image_guid(port),
             "node_type": "1: CA",
             "node_desc": f"{devices.spec.name} {rdma.name}",
             "fw_ver": firmware(port),
@@ -105,12 +105,6 @@ def visible_row(devices: Devices, netdevs: Netdevs, port: Port, index: int, call
     if row is not None and devices.spec.driver == "doca_ofed" and row.owner[0] != caller.netns:
         return None
     return row
-
-
-def _image_guid(devices: Devices, port: Port) -> str:
-    """All functions of a card have the node GUID of its first one."""
-    slot = port.spec.address.slot
-    return next(pf.rdma.guid for pf in devices.pfs if pf.spec.address.slot == slot)
 
 
 def _ib_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port, path: str, driver_part) -> None:

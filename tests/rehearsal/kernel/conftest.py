@@ -54,8 +54,10 @@ def make_spec(catalogue):
 class Node:
     """A running node; ``sh`` runs a shell line on it, ``netns`` inside one of its named network namespaces."""
 
-    def __init__(self, spec: dict, mode: str = "shared", cmdline: str = "ro quiet") -> None:
-        command = ["unshare", "--mount", "--net", sys.executable, str(HERE / "node_process.py")]
+    def __init__(self, spec: dict, mode: str = "shared", cmdline: str = "ro quiet", user: bool = False) -> None:
+        self.enter = ["--user", "--preserve-credentials"] if user else []
+        own_user = ["--user", "--map-root-user"] if user else []
+        command = ["unshare", *own_user, "--mount", "--net", sys.executable, str(HERE / "node_process.py")]
         self.process = subprocess.Popen(
             [*command, json.dumps(spec), mode, cmdline], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -66,7 +68,7 @@ class Node:
         self.seconds_to_ready = float(line.split()[1])
 
     def run(self, line: str, netns: str | None = None) -> subprocess.CompletedProcess:
-        enter = ["nsenter", "--target", str(self.process.pid), "--mount", "--net", "bash", "-c"]
+        enter = ["nsenter", *self.enter, "--target", str(self.process.pid), "--mount", "--net", "bash", "-c"]
         if netns:
             line = f"nsenter --net=/run/netns/{netns} bash -c {shlex.quote(line)}"
         return subprocess.run([*enter, line], capture_output=True, text=True, timeout=60, check=False)
@@ -128,8 +130,10 @@ def node(able, make_spec):
     """Starts nodes; all are stopped at the end of the test."""
     running = []
 
-    def start(shape: str = "BM.GPU.B4.8", mode: str = "shared", cmdline: str = "ro quiet", **changes) -> Node:
-        running.append(Node(make_spec(shape, **changes), mode, cmdline))
+    def start(
+        shape: str = "BM.GPU.B4.8", mode: str = "shared", cmdline: str = "ro quiet", user: bool = False, **changes
+    ):
+        running.append(Node(make_spec(shape, **changes), mode, cmdline, user))
         return running[-1]
 
     yield start

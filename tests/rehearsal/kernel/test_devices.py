@@ -8,7 +8,7 @@ import errno
 
 import pytest
 
-from rehearsal.kernel.devices import Devices, kernel_integer
+from rehearsal.kernel.devices import Devices, kernel_integer, vf_netdev_name
 from rehearsal.kernel.spec import parse
 from rehearsal.kernel.sysfs.system import RdmaCm, lockdown_text
 from rehearsal.kernel.tree import Caller
@@ -113,6 +113,12 @@ def test_kernel_integers():
     assert refused(kernel_integer, "256", 255) == errno.ERANGE
     for wrong in ("", "\n", "4\n1", "09", " 4", "-1"):
         assert refused(kernel_integer, wrong, 255) == errno.EINVAL
+
+
+def test_vf_interface_names_fit_and_differ():
+    assert vf_netdev_name("rdma0", 0) == "rdma0v0"
+    assert vf_netdev_name("enp138s0f1np1", 12) == "enp138s0f1v12"
+    assert len(vf_netdev_name("a" * 15, 126)) == 15
 
 
 def test_configfs_of_the_rdma_cm(devices):

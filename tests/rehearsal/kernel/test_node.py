@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 
@@ -219,3 +220,16 @@ def test_ipv6_rails_have_a_global_row_and_eth0_is_no_rdma_nic(node):
     assert "10.140.0.7" in gpu.sh("ip addr show eth0")
     assert gpu.sh("readlink /sys/class/net/eth0") == "../../devices/virtual/net/eth0"
     assert len(gpu.sh(f"ls {CLASS}").split()) == 16
+
+
+def test_node_without_root(node):
+    """In a user namespace, as on a developer's machine."""
+    if subprocess.run(["unshare", "--user", "--map-root-user", "true"], check=False).returncode != 0:
+        pytest.skip("this machine allows no user namespaces")
+    gpu = node(mode="exclusive", user=True)
+    gpu.create_vfs()
+    vf = pod_with_vf(gpu)
+    assert vf == "", "the RDMA device is still on the node"
+    gpu.rdma("dev set mlx5_18 netns pod-1")
+    assert gpu.gid("mlx5_18", 3, "pod-1") == "0000:0000:0000:0000:0000:ffff:c0a8:0022"
+    assert len(gpu.sh(f"ls {CLASS}").split()) == 33

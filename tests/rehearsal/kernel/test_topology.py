@@ -99,6 +99,8 @@ def test_addresses_differ_by_node_and_rail():
         ({"address": "somewhere"}, "address: got 'somewhere'"),
         ({"front_end": ["0000:0c:00.0"]}, "listed twice: 0000:0c:00.0"),
         ({"front_end": ["6b:00.0"]}, "PCI address '6b:00.0'"),
+        ({"front_end": [{"pci": "0000:6b:00.0", "netdev": "rdma0"}]}, "netdev: got 'rdma0'"),
+        ({"front_end": [{"pci": "0000:6b:00.0", "netdev": "a" * 16}]}, "netdev: got 'aaaa"),
     ],
 )
 def test_wrong_spec_says_what_is_wrong(make_spec, change, message):
