@@ -44,12 +44,7 @@ class ActionModule(ActionBase):
                     failed.append((host, rail_mistakes.Mistake(name, "a template that fails", f"a value ({reason})")))
         model, mistakes = rail_model.build(variables_of, failed)
         if mistakes:
-            return {
-                "failed": True,
-                "changed": False,
-                "msg": rail_mistakes.report(mistakes),
-                "mistakes": [item.as_dict() for item in mistakes],
-            }
+            return {"failed": True, "changed": False, "msg": rail_mistakes.report(mistakes)}
         return {"changed": False, "rail_model": model}
 
 

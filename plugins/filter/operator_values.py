@@ -10,8 +10,8 @@ short_description: Values of the chart network-operator for a rail model
 version_added: 0.1.0
 description:
   - Returns the values with which Helm installs the NVIDIA Network Operator for the rails of a rail model.
-  - The SR-IOV operator is turned on when VFs are used, with its mellanox plugin off, so that it neither changes firmware
-    nor reboots nodes.
+  - The SR-IOV operator is turned on when VFs are used, with its mellanox plugin off, so that it neither changes
+    firmware nor reboots nodes.
 author:
   - Railyard contributors (@railyard)
 options:

@@ -9,7 +9,7 @@ name: rails_layout
 short_description: The layout of one host in the rail model
 version_added: 0.1.0
 description:
-  - Returns the part of the rail model that holds for one host, so that plays on nodes need not know the grouping of hosts.
+  - Returns the part of the rail model that holds for one host, so plays on nodes need not know the grouping of hosts.
 author:
   - Railyard contributors (@railyard)
 positional: host

@@ -206,14 +206,4 @@ rail_model:
       description: Ids of findings that must not fail a play.
       type: list
       elements: str
-mistakes:
-  description: Every mistake of the intent.
-  returned: failure
-  type: list
-  elements: dict
-  sample:
-    - variable: rails_traffic_class
-      got: "300"
-      allowed: 0 to 255 (DSCP x 4 + ECN)
-      hosts: []
 """

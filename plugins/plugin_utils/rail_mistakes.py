@@ -32,10 +32,6 @@ class Mistake:
         where = f" (on {_names(self.hosts)})" if self.hosts else ""
         return f"{self.variable}{where}: got {self.got}; allowed: {self.allowed}"
 
-    def as_dict(self) -> dict:
-        """Return the mistake as plain data, for the result of the module."""
-        return {"variable": self.variable, "got": self.got, "allowed": self.allowed, "hosts": list(self.hosts)}
-
 
 def mistake(variable: str, got, allowed: str) -> Mistake:
     """Make a mistake from a value of any type; C(NOT_SET) reads as "nothing"."""

@@ -216,7 +216,7 @@ def _parse_routes(pool: Pool) -> None:
 
 
 def _inside(pool: Pool, part: str, text, net=None):
-    """Parse an address that must lie in the pool or a part of it; note the mistake and return nothing if it does not."""
+    """Parse an address that must lie in the pool or a part of it; note the mistake and return nothing if not."""
     net = pool.net if net is None else net
     if text is None:
         return None

@@ -135,7 +135,7 @@ def capacity(intents: list[Intent]) -> list[Mistake]:
 
 
 def _unique_pools(intents: list[Intent]) -> list[rail_pools.Pool]:
-    """Return the pools of all intents that could be parsed; equal ones are one object in the cluster, so listed once."""
+    """Return the pools of all intents that could be parsed; equal ones are one object, so listed once."""
     unique: list[rail_pools.Pool] = []
     for intent in intents:
         for pool in pools_of(intent):

@@ -62,7 +62,7 @@ def count(intent: Intent) -> list[Mistake]:
     got = len(intent.given["rails"])
     wanted = intent.shape["rails"] if intent.shape else None
     if wanted is not None and got != wanted:
-        return [mistake("rails", f"{got} rails", f"{wanted} rails, as {intent.shape['name']} has")]
+        return [Mistake("rails", f"{got} rails", f"{wanted} rails, as {intent.shape['name']} has")]
     return [mistake("rails", [], "at least one rail")] if got == 0 else []
 
 

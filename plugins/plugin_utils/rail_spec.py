@@ -80,9 +80,7 @@ def _checked(path: str, value, option: dict) -> tuple[object, list[Mistake]]:
     kind = option.get("type", "str")
     converted = _converted(value, kind)
     if converted is NOT_SET:
-        leaf = path.rpartition(".")[2]
-        allowed = QUOTE_ADVICE if leaf in ("pci", "gpu_pci") else TYPE_NAMES[kind]
-        return None, [mistake(path, value, allowed)]
+        return None, [mistake(path, value, _type_name(path.rpartition(".")[2], kind))]
     if option.get("choices") and converted not in option["choices"]:
         choices = ", ".join(option["choices"])
         return None, [mistake(path, converted, f"one of {choices}{did_you_mean(converted, option['choices'])}")]
@@ -95,6 +93,10 @@ def _checked(path: str, value, option: dict) -> tuple[object, list[Mistake]]:
     return converted, []
 
 
+def _type_name(name: str, kind: str) -> str:
+    return QUOTE_ADVICE if name in ("pci", "gpu_pci") else TYPE_NAMES[kind]
+
+
 def _checked_dict(path: str, value: dict, spec: dict[str, dict]) -> tuple[dict, list[Mistake]]:
     result: dict = {}
     found = [_unknown(str(name), item, spec, f"{path}.") for name, item in value.items() if name not in spec]
@@ -104,7 +106,7 @@ def _checked_dict(path: str, value: dict, spec: dict[str, dict]) -> tuple[dict, 
             result[name], some = _checked(f"{path}.{name}", item, option)
             found.extend(some)
         elif option.get("required"):
-            found.append(mistake(f"{path}.{name}", NOT_SET, TYPE_NAMES[option.get("type", "str")]))
+            found.append(mistake(f"{path}.{name}", NOT_SET, _type_name(name, option.get("type", "str"))))
             result[name] = None
         else:
             result[name] = option.get("default")
