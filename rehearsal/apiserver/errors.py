@@ -61,8 +61,15 @@ def not_found(plural: str, group: str, name: str) -> ApiError:
     )
 
 
+class NoSuchPath(ApiError):
+    """A path or kind that is not served; answered as plain text, as net/http does."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "NotFound", "404 page not found")
+
+
 def no_such_path() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return NoSuchPath()
 
 
 def already_exists(plural: str, group: str, name: str) -> ApiError:

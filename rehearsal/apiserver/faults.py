@@ -19,7 +19,7 @@ from typing import Any
 
 from aiohttp import web
 
-from .errors import ApiError, bad_request
+from .errors import ApiError, NoSuchPath, bad_request
 
 REASONS = {
     400: "BadRequest",
@@ -119,14 +119,18 @@ def middleware(faults: Faults, log: RequestLog) -> Any:
         except asyncio.CancelledError:
             status = 499  # the client went away
             raise
+        except NoSuchPath as error:
+            status = error.code
+            return web.Response(text=f"{error}\n", status=status)
         except ApiError as error:
             status = error.code
             return web.json_response(error.status, status=status, headers=error.headers)
         except web.HTTPException as error:
             status = error.status
-            text = error.reason if status != 404 else "the server could not find the requested resource"
-            reason = {404: "NotFound", 405: "MethodNotAllowed", 413: "RequestEntityTooLarge"}.get(status, "")
-            return web.json_response(ApiError(status, reason, text).status, status=status)
+            if status == 404:
+                return web.Response(text="404 page not found\n", status=status)
+            reason = {405: "MethodNotAllowed", 413: "RequestEntityTooLarge"}.get(status, "")
+            return web.json_response(ApiError(status, reason, error.reason).status, status=status)
         finally:
             log.write(request, status, started)
 

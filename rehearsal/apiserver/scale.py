@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from . import errors, patches
@@ -39,8 +38,7 @@ def handle(
         change = {step: change}
     if version:
         change["metadata"] = {"resourceVersion": version}
-    plain = replace(options, subresource="")
-    return _scale(api.patch(resource, namespace, name, change, "application/merge-patch+json", plain), paths)
+    return _scale(api.patch(resource, namespace, name, change, "application/merge-patch+json", options), paths)
 
 
 def _at(obj: Any, path: str) -> Any:

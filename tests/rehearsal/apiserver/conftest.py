@@ -38,7 +38,8 @@ class Kube:
         data = None if body is None else json.dumps(body)
         async with self.client.request(method, path, data=data, headers=headers, params=query) as response:
             self.headers = response.headers
-            return response.status, await response.json()
+            text = await response.text()
+            return response.status, json.loads(text) if response.content_type == "application/json" else text
 
     async def get(self, path: str, **query: Any):
         return await self.call("GET", path, **query)

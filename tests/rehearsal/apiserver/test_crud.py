@@ -43,13 +43,19 @@ async def test_create_twice_conflicts(kube):
     [
         (f"{CMS}/nope", 'configmaps "nope" not found'),
         (f"{DEPLOYMENTS}/nope", 'deployments.apps "nope" not found'),
-        ("/apis/example.com/v1/widgets", "the server could not find the requested resource"),
-        ("/api/v1/namespaces/default/pods/p/nonsense", "the server could not find the requested resource"),
     ],
 )
 async def test_not_found(kube, path, message):
     status, body = await kube.get(path)
     assert (status, body["reason"], body["message"]) == (404, "NotFound", message)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/apis/example.com/v1/widgets", "/api/v1/namespaces/default/pods/p/nonsense", "/api/v1/pods/p", "/nonsense"],
+)
+async def test_paths_that_are_not_served(kube, path):
+    assert await kube.get(path) == (404, "404 page not found\n")
 
 
 async def test_generate_name(kube):
