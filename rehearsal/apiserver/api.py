@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import builtins, crds, errors, fields, names, patches, schema
+from . import builtins, crds, errors, fields, names, patches, rules, schema
 from .errors import MODIFIED, ApiError, Cause
 from .kinds import Registry, Resource
 from .store import Object, Store
@@ -127,7 +127,7 @@ class Api:
 
     def create(self, resource: Resource, namespace: str, body: Object, options: Options) -> Object:
         obj = self.decode(resource, body, options)
-        meta = self._url_meta(resource, namespace, "", obj["metadata"])
+        meta = rules.url_meta(resource, namespace, "", obj["metadata"])
         if meta.get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
         if not meta.get("name") and meta.get("generateName"):
@@ -165,7 +165,7 @@ class Api:
             obj = crds.established(obj, now())
         if managers is None:
             managers = fields.own_update(
-                {}, None, sent, resource.schema, self._manager(resource, options), self._reset(resource, "")
+                {}, None, sent, resource.schema, self._manager(resource, options), rules.reset(resource, "")
             )
         obj["metadata"]["managedFields"] = fields.write_managers(managers, {}, now())
         if options.dry_run:
@@ -177,24 +177,6 @@ class Api:
     @staticmethod
     def _defaults(resource: Resource, obj: Object) -> Object:
         return schema.apply_defaults(obj, resource.schema) if resource.custom else builtins.set_defaults(obj)
-
-    @staticmethod
-    def _url_meta(resource: Resource, namespace: str, name: str, meta: Object) -> Object:
-        """Metadata with the namespace and name of the URL, which the body may repeat but not contradict."""
-        meta = dict(meta)
-        if resource.namespaced:
-            if meta.setdefault("namespace", namespace) != namespace:
-                raise errors.bad_request(
-                    "the namespace of the provided object does not match the namespace sent on the request"
-                )
-        else:
-            meta.pop("namespace", None)
-        if name and (meta.get("name") or name) != name:
-            text = f"the name of the object ({meta['name']}) does not match the name on the URL ({name})"
-            raise errors.bad_request(text)
-        if name:
-            meta["name"] = name
-        return meta
 
     def _check_namespace(self, resource: Resource, meta: Object) -> None:
         if not resource.namespaced:
@@ -213,18 +195,11 @@ class Api:
     def _manager(resource: Resource, options: Options, operation: str = "Update") -> fields.Manager:
         return fields.Manager(options.manager, operation, resource.api_version, options.subresource)
 
-    @staticmethod
-    def _reset(resource: Resource, subresource: str) -> set[str]:
-        """Top-level fields that a request of this subresource cannot own."""
-        if subresource == "status":
-            return {"f:spec", "f:metadata"} if resource.custom else {"f:spec"}
-        return {"f:status"} if resource.has_status else set()
-
     # -- update and patch ---------------------------------------------------------------------------------------
 
     def update(self, resource: Resource, namespace: str, name: str, body: Object, options: Options) -> Object:
         obj = self.decode(resource, body, options)
-        obj["metadata"] = self._url_meta(resource, namespace, name, obj["metadata"])
+        obj["metadata"] = rules.url_meta(resource, namespace, name, obj["metadata"])
         old = self.get(resource, namespace, name)
         if resource.custom and not obj["metadata"].get("resourceVersion"):
             text = "Invalid value: 0x0: must be specified for an update"
@@ -237,7 +212,7 @@ class Api:
         if media == "application/apply-patch+yaml":
             return self._apply(resource, namespace, name, patch, options)
         old = self.get(resource, namespace, name)
-        readable = present(resource, old)
+        readable = rules.present(resource, old)
         if media == "application/json-patch+json":
             body = patches.json_patch(readable, patch)
         elif media == "application/merge-patch+json":
@@ -249,7 +224,7 @@ class Api:
             text = f"the body of the request was in an unknown format - accepted media types include: {kinds}"
             raise ApiError(415, "UnsupportedMediaType", text)
         obj = self.decode(resource, body, options)
-        obj["metadata"] = self._url_meta(resource, namespace, name, obj["metadata"])
+        obj["metadata"] = rules.url_meta(resource, namespace, name, obj["metadata"])
         return self._replace(resource, old, obj, options)
 
     def _apply(self, resource: Resource, namespace: str, name: str, body: Any, options: Options) -> Object:
@@ -260,10 +235,10 @@ class Api:
         # Unknown fields are told by the typed merge (fields.apply), whatever fieldValidation says.
         obj = self.decode(resource, body, Options(field_validation="Ignore"))
         obj = body if resource.custom else builtins.normalise({**body, "metadata": body.get("metadata") or {}})
-        obj = {**obj, "metadata": self._url_meta(resource, namespace, name, obj.get("metadata") or {})}
+        obj = {**obj, "metadata": rules.url_meta(resource, namespace, name, obj.get("metadata") or {})}
         version = obj["metadata"].pop("resourceVersion", None)
         live = self.store.get(resource.key, namespace, name)
-        reset = self._reset(resource, options.subresource)
+        reset = rules.reset(resource, options.subresource)
         me = self._manager(resource, options, "Apply")
         if live is None:
             if options.subresource:
@@ -276,7 +251,7 @@ class Api:
                 raise errors.invalid(resource.kind, resource.group, name, wrong)
             merged, managers = fields.apply(None, obj, {}, resource.schema, me, options.force, reset)
             return self._insert(resource, merged, options, managers)
-        shown = present(resource, live)
+        shown = rules.present(resource, live)
         managers = fields.read_managers(live)
         merged, managers = fields.apply(shown, obj, managers, resource.schema, me, options.force, reset)
         if version:
@@ -290,16 +265,16 @@ class Api:
         sent = fields.read_managers(
             obj
         )  # a client may rewrite managedFields; kubectl does, to move to server-side apply
-        obj = self._carry_over(resource, old, obj, options.subresource)
+        obj = rules.carry_over(resource, old, obj, options.subresource)
         obj = self._defaults(resource, obj)
         self._validate(resource, obj, old)
         before = fields.read_managers(old)
         if managers is None:
-            me, reset = self._manager(resource, options), self._reset(resource, options.subresource)
-            shown = present(resource, old)
+            me, reset = self._manager(resource, options), rules.reset(resource, options.subresource)
+            shown = rules.present(resource, old)
             managers = fields.own_update(sent or before, shown, obj, resource.schema, me, reset)
         meta = {**obj["metadata"], "managedFields": fields.write_managers(managers, before, now())}
-        if (resource.generation or resource.custom) and self._spec_changed(resource, old, obj):
+        if (resource.generation or resource.custom) and rules.spec_changed(resource, old, obj):
             meta["generation"] = old["metadata"].get("generation", 0) + 1
         obj = {**obj, "metadata": meta}
         if not meta["managedFields"]:
@@ -308,46 +283,11 @@ class Api:
             return old
         if options.dry_run:
             return obj
-        if _is_over(resource.key, obj):
+        if rules.is_over(resource.key, obj):
             return self.remove_now(resource.key, obj)
         stored = self.store.put(resource.key, obj)
         self._after_write(resource, stored)
         return stored
-
-    def _carry_over(self, resource: Resource, old: Object, obj: Object, subresource: str) -> Object:
-        """Preconditions, and all that this request may not change taken from the stored object."""
-        old_meta, meta = old["metadata"], obj["metadata"]
-        name = old_meta["name"]
-        if meta.get("uid") and meta["uid"] != old_meta["uid"]:
-            why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {old_meta['uid']}"
-            raise errors.conflict(resource.plural, resource.group, name, why)
-        if meta.get("resourceVersion") and meta["resourceVersion"] != old_meta["resourceVersion"]:
-            raise errors.conflict(resource.plural, resource.group, name, MODIFIED)
-        if subresource and resource.custom:
-            meta = old_meta
-        kept = (
-            "uid creationTimestamp deletionTimestamp deletionGracePeriodSeconds generation resourceVersion generateName"
-        )
-        meta = {key: value for key, value in meta.items() if key not in kept.split() and key != "managedFields"}
-        meta |= {key: old_meta[key] for key in kept.split() if key in old_meta}
-        if subresource == "status":
-            return {**old, "apiVersion": obj["apiVersion"], "metadata": meta, **_only(obj, "status")}
-        result = {**obj, "metadata": meta}
-        if resource.has_status:
-            result.pop("status", None)
-            result |= _only(old, "status")
-        if resource.kind == "Service" and not result["spec"].get("clusterIP"):
-            result["spec"] = {**result["spec"], **_only(old["spec"], "clusterIP", "clusterIPs")}
-        if resource.kind == "Job" and "selector" not in result["spec"]:
-            result["spec"] = {**result["spec"], **_only(old["spec"], "selector", "template")}
-        if resource.key == ("", "namespaces") and subresource != "finalize":
-            result["spec"] = old.get("spec", {})
-        return result
-
-    @staticmethod
-    def _spec_changed(resource: Resource, old: Object, new: Object) -> bool:
-        ignored = {"metadata", "apiVersion", *(("status",) if resource.has_status else ())}
-        return {k: v for k, v in old.items() if k not in ignored} != {k: v for k, v in new.items() if k not in ignored}
 
     def change(
         self, key: tuple[str, str], namespace: str, name: str, change: Callable[[Object], Object]
@@ -357,7 +297,7 @@ class Api:
         if old is None:
             return None
         new = change(old)
-        if _is_over(key, new):
+        if rules.is_over(key, new):
             return self.remove_now(key, new)
         return old if new == old else self.store.put(key, new)
 
@@ -384,7 +324,7 @@ class Api:
             finalizers.append(special[policy])
         if resource.key == crds.KEY and crds.FINALIZER not in finalizers:
             finalizers.append(crds.FINALIZER)
-        grace = self._grace(resource, obj, options.get("gracePeriodSeconds"))
+        grace = rules.grace(resource, obj, options.get("gracePeriodSeconds"))
         held = bool(finalizers) or (
             resource.key == ("", "namespaces") and bool((obj.get("spec") or {}).get("finalizers"))
         )
@@ -395,7 +335,7 @@ class Api:
         changed = {**meta, "deletionGracePeriodSeconds": grace}
         if finalizers:
             changed["finalizers"] = finalizers
-        changed.setdefault("deletionTimestamp", _later(grace))
+        changed.setdefault("deletionTimestamp", rules.later(grace))
         if not meta.get("deletionTimestamp") and (resource.generation or resource.custom):
             changed["generation"] = meta.get("generation", 0) + 1
         obj = {**obj, "metadata": changed}
@@ -404,18 +344,6 @@ class Api:
         if changed != meta:
             obj = self.store.put(resource.key, obj)
         return obj, False
-
-    @staticmethod
-    def _grace(resource: Resource, obj: Object, asked: int | None) -> int:
-        """Seconds that a pod gets; the kubelet ends it and deletes it with 0. Other kinds have no grace."""
-        if resource.key != ("", "pods"):
-            return 0
-        if not obj["spec"].get("nodeName") or (obj.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
-            return 0
-        grace = asked if asked is not None else obj["spec"].get("terminationGracePeriodSeconds", 30)
-        grace = 1 if grace < 0 else grace
-        running = obj["metadata"].get("deletionGracePeriodSeconds")
-        return grace if running is None else min(grace, running)
 
     def remove_now(self, key: tuple[str, str], obj: Object) -> Object:
         resource = self.registry.by_kind(key[0], obj["kind"])
@@ -434,25 +362,3 @@ class Api:
     def _after_write(self, resource: Resource, obj: Object) -> None:
         if resource.key == crds.KEY:
             crds.serve(self.registry, obj, self.crd_folder)
-
-
-def present(resource: Resource, obj: Object) -> Object:
-    """A stored object as this version shows it (CRD versions differ in apiVersion only: conversion None)."""
-    return obj if obj["apiVersion"] == resource.api_version else {**obj, "apiVersion": resource.api_version}
-
-
-def _is_over(key: tuple[str, str], obj: Object) -> bool:
-    """Whether nothing holds a deleted object any more: no finalizer, and no grace that the kubelet has to end."""
-    meta = obj["metadata"]
-    if not meta.get("deletionTimestamp") or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
-        return False
-    return key != ("", "namespaces") or not (obj.get("spec") or {}).get("finalizers")
-
-
-def _only(obj: Object, *keys: str) -> Object:
-    return {key: obj[key] for key in keys if key in obj}
-
-
-def _later(seconds: int) -> str:
-    stamp = datetime.now(timezone.utc).timestamp() + seconds
-    return datetime.fromtimestamp(stamp, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

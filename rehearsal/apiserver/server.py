@@ -15,11 +15,12 @@ import yaml
 from aiohttp import ClientSession, web
 
 from . import VERSION, discovery, errors, openapi, pods, protobuf, reviews, scale, table, watch
-from .api import Api, Options, present
+from .api import Api, Options
 from .controllers import Controllers
 from .errors import ApiError
 from .faults import Faults, RequestLog, middleware
 from .kinds import Resource
+from .rules import present
 from .selectors import predicate
 from .store import Object
 
@@ -232,8 +233,11 @@ async def _read_many(
         last = json.dumps(_place(found[limit - 1])).encode()
         meta |= {"continue": base64.urlsafe_b64encode(last).decode(), "remainingItemCount": len(found) - limit}
         found = found[:limit]
-    listed = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta, "items": found}
-    return answer(table.convert(request, resource, listed))
+    return answer(table.convert(request, resource, _list_of(resource, found, meta)))
+
+
+def _list_of(resource: Resource, items: list[Object], meta: Object) -> Object:
+    return {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta, "items": items}
 
 
 def _place(obj: Object) -> list[str]:
@@ -262,9 +266,7 @@ async def _delete(request: web.Request, api: Api, resource: Resource, namespace:
             api.delete(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"], options, dry_run)
         meta = {"resourceVersion": str(api.store.version)}
         items = [present(resource, obj) for obj in found]
-        return answer(
-            {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta, "items": items}
-        )
+        return answer(table.convert(request, resource, _list_of(resource, items, meta)))
     obj, gone = api.delete(resource, namespace, name, options, dry_run)
     if gone and resource.key != ("", "pods"):
         meta = obj["metadata"]

@@ -41,7 +41,11 @@ def convert(request: web.Request, resource: Resource, obj: Object, columns: bool
         if "as=PartialObjectMetadata" in accepted:
             return _partial(obj)
         if "as=" not in accepted and ("json" in accepted or "*/*" in accepted):
-            return obj
+            break
+    if "items" in obj and not resource.custom:
+        # The API server's typed lists leave the type of each item out; that of custom resources have it.
+        items = [{key: item[key] for key in item if key not in ("apiVersion", "kind")} for item in obj["items"]]
+        return {**obj, "items": items}
     return obj
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from aiohttp import web
 
 from . import errors, table
-from .api import present
 from .kinds import Resource
+from .rules import present
 from .selectors import Predicate
 from .store import Event, Store
 

@@ -326,6 +326,14 @@ async def test_broken_selector(kube):
     assert (await kube.get(CMS, labelSelector="a in (b"))[0] == 400
 
 
+async def test_list_items_have_their_type_only_for_custom_resources(widgets):
+    await widgets.post(CMS, configmap())
+    await widgets.post(WIDGETS, widget())
+    (typed,), (free,) = [(await widgets.get(path))[1]["items"] for path in (CMS, WIDGETS)]
+    assert "kind" not in typed and "apiVersion" not in typed
+    assert (free["kind"], free["apiVersion"]) == ("Widget", "example.com/v1")
+
+
 async def test_limit_and_continue(kube):
     for index in range(5):
         await kube.post(CMS, configmap(f"c{index}"))
