@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -62,9 +63,8 @@ class ExecServer:
     async def start(self, node: str) -> int:
         """Serve a node and return the port."""
         app = web.Application()
-        app.router.add_get("/healthz", lambda request: web.Response(text="ok"))
         for pattern in ("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"):
-            app.router.add_get(pattern, lambda request: self._exec(node, request))
+            app.router.add_get(pattern, functools.partial(self._exec, node))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         self._runners.append(runner)

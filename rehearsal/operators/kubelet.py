@@ -316,7 +316,7 @@ class Kubelets(Controller):
         try:
             if not host_network:
                 await self._network(pod, node, machine, row, uid)
-        except BaseException:
+        except (CniError, NetworkError, MachineError):
             await self._remove(machine, uid, boot_id)
             raise
         row.update(ready=True, started=now())

@@ -144,6 +144,15 @@ class Controller:
             for key in self.known_keys():
                 self.enqueue(key)
 
+    async def stop(self) -> None:
+        """End what is being worked on; a controller that starts again finds the world as it was left."""
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _work(self, key: str) -> None:
         after: float | None = None
         try:
@@ -193,6 +202,10 @@ class Manager:
         self.controllers += controllers
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for runner in [*self._caches.values(), *self.controllers]:
-                group.create_task(runner.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for runner in [*self._caches.values(), *self.controllers]:
+                    group.create_task(runner.run())
+        finally:
+            for controller in self.controllers:
+                await controller.stop()
