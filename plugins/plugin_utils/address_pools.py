@@ -57,9 +57,11 @@ def network(text: str):
 
 def address(text: str):
     """Parse one address. :raises AddressError: it is none. :returns: C(netaddr.IPAddress)"""
+    if not isinstance(text, str):
+        raise AddressError("an IP address")
     try:
         return netaddr.IPAddress(text, flags=netaddr.INET_PTON)
-    except (netaddr.AddrFormatError, ValueError, TypeError) as error:
+    except (netaddr.AddrFormatError, ValueError) as error:
         raise AddressError("an IP address") from error
 
 

@@ -79,5 +79,5 @@ def _front_end_nics(intents: list[Intent]) -> list[Mistake]:
                 allowed = (
                     f"no PF that is a rail of {other} and a front-end NIC of {intent.shape['name']} in one cluster"
                 )
-                found.append(mistake("rails_network", f"{offered[pci].network} with {pci}", allowed))
+                found.append(Mistake("rails_network", f"{offered[pci].network} with {pci}", allowed))
     return found

@@ -46,9 +46,7 @@ def rdma_cni(intent: Intent) -> list[Mistake]:
             )
         ]
     if intent.rdma_cni and intent.netns_mode == "shared":
-        return [
-            mistake("rails_rdma_cni", True, "false in the shared mode: there the plugin fails and pods never start")
-        ]
+        return [mistake("rails_rdma_cni", True, "false in shared mode: there the plugin fails and pods never start")]
     if not intent.rdma_cni and intent.netns_mode == "exclusive":
         return [mistake("rails_rdma_cni", False, "true in the exclusive mode: else pods get no RDMA device")]
     return []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ansible_collections.railyard.rdma.plugins.plugin_utils import address_pools as arithmetic
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_pools
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import Intent
-from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_mistakes import Mistake, mistake
+from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_mistakes import NOT_SET, Mistake, mistake
 
 # Variable with ranges, and what they are.
 RANGES = (
@@ -66,6 +66,16 @@ def rails(intent: Intent) -> list[Mistake]:
             served = f"{' and '.join(names)} for" if names else "none for"
             found.append(Mistake("rails_pools", f"{served} rails {', '.join(map(str, wrong))}", allowed))
     return found
+
+
+def scope(intent: Intent) -> list[Mistake]:
+    """One network for all rails has one pool."""
+    pools = {name for rail in intent.rails for name in pools_of_rail(intent, rail["rail"])}
+    if intent.network == "sriov" and intent.resource_scope == "node" and len(pools) > 1 and not rails(intent):
+        got = "node" if "rails_resource_scope" in intent.explicit else NOT_SET
+        allowed = "rail: with node, one network serves all rails, and it can have one pool only"
+        return [mistake("rails_resource_scope", got, allowed)]
+    return []
 
 
 def ranges_form(intent: Intent) -> list[Mistake]:
@@ -157,5 +167,5 @@ def _network_or_none(text):
         return None
 
 
-RULES = (form, rails, ranges_form)
+RULES = (form, rails, scope, ranges_form)
 CLUSTER_RULES = (overlaps, capacity)

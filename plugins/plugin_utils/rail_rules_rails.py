@@ -76,8 +76,10 @@ def netdevs(intent: Intent) -> list[Mistake]:
         if rail["netdev"] is not None and not NETDEV.fullmatch(rail["netdev"]):
             name = "rails_netdev_pattern" if pattern else f"rails[{rail['rail']}].netdev"
             found.append(mistake(name, rail["netdev"], "an interface name of 1 to 15 characters without space, / or :"))
-    for netdev, times in Counter(rail["netdev"] for rail in intent.rails if rail["netdev"]).items():
-        if times > 1:
+    # Rails that share an address share the interface too, and the address is reported.
+    by_address = {rail["pci"]: rail["netdev"] for rail in intent.rails}
+    for netdev, times in Counter(by_address.values()).items():
+        if netdev and times > 1:
             found.append(mistake("rails", netdev, "every interface (netdev) on one rail only"))
     missing = [str(rail["rail"]) for rail in intent.rails if rail["netdev"] is None]
     if intent.network in CHILD_NETWORKS and missing and intent.usable("rails", "rails_netdev_pattern"):
