@@ -94,7 +94,7 @@ pods:
             1:
               state: ACTIVE
               gid_index: 3
-unreachable:
+not_read:
   description: Names of the pods that could not be read.
   returned: always
   type: list
@@ -226,7 +226,7 @@ def main():
         module.fail_json(
             msg=f"Pods in {params['namespace']} cannot be read: HTTP status {error.status}: {error.message}"
         )
-    module.exit_json(changed=False, pods=pods, unreachable=[n for n, p in pods.items() if not p["reachable"]])
+    module.exit_json(changed=False, pods=pods, not_read=[n for n, p in pods.items() if not p["reachable"]])
 
 
 if __name__ == "__main__":
