@@ -56,29 +56,26 @@ def read_gid_table(tree: Tree, port: str, link_layer: str | None, netdevs_here, 
         unless asked for.
     """
     place = tree.path(port)
-    gid_place, type_place, ndev_place = (f"{place}/{name}/" for name in ("gids", "gid_attrs/types", "gid_attrs/ndevs"))
-    numbers = sorted(int(name) for name in tree.names(port + "/gids") if name.isascii() and name.isdigit())
-    table = {"length": len(numbers), "zero": 0, "unreadable": 0, "reason": None}
+    type_place, ndev_place = place + "/gid_attrs/types/", place + "/gid_attrs/ndevs/"
+    names = sorted((name for name in tree.names(port + "/gids") if name.isascii() and name.isdigit()), key=int)
+    table = {"length": len(names), "zero": 0, "unreadable": 0, "reason": None}
     rows = []
-    read_bytes = tree.read_bytes
-    for number in numbers:
-        try:
-            data = read_bytes(gid_place + str(number))
-        except OSError as error:
-            table["unreadable"] += 1
-            if errno.errorcode.get(error.errno or 0) not in ABSENT:
-                table["reason"] = table["reason"] or f"row {number}: {error.strerror}"
-            continue
-        if data == _ZERO:
+    for name, data in tree.read_each(place + "/gids", names):
+        if data == _ZERO and not zero_rows:
             table["zero"] += 1
-            if zero_rows:
-                rows.append(gids.gid_row(number, gids.ZERO_GID, None, None, netdevs_here, link_layer))
             continue
+        number = int(name)
+        if isinstance(data, OSError):
+            table["unreadable"] += 1
+            if errno.errorcode.get(data.errno or 0) not in ABSENT:
+                table["reason"] = table["reason"] or f"row {number}: {data.strerror}"
+            continue
+        empty = data == _ZERO
         row = gids.gid_row(
             number,
             data.decode("utf-8", "replace").strip(),
-            tree.read_at(type_place + str(number)).value,
-            tree.read_at(ndev_place + str(number)).value,
+            None if empty else tree.read_at(type_place + name).value,
+            None if empty else tree.read_at(ndev_place + name).value,
             netdevs_here,
             link_layer,
         )
