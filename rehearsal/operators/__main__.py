@@ -82,7 +82,8 @@ async def main() -> None:
     kubeconfig = options.state / "kubeconfig"
     if not kubeconfig.exists():
         parser.error(
-            f"{kubeconfig} does not exist: start the API server first (python -m rehearsal.apiserver --state {options.state})"
+            f"{kubeconfig} does not exist: start the API server first "
+            f"(python -m rehearsal.apiserver --state {options.state})"
         )
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The kubelet's exec endpoint: runs commands for real on the node, in the pod's network namespace, over a WebSocket.
 
-Subprotocols v5.channel.k8s.io and v4.channel.k8s.io: the first byte of a message is its channel (0 stdin, 1 stdout, 2 stderr,
-3 the final Status as JSON, 4 terminal size; in v5 255 closes the channel named by the next byte).
+Subprotocols v5.channel.k8s.io and v4.channel.k8s.io: the first byte of a message is its channel (0 stdin, 1 stdout,
+2 stderr, 3 the final Status as JSON, 4 terminal size; in v5 255 closes the channel named by the next byte).
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class ExecServer:
 
     def __init__(self, fleet: Fleet, pods: Cache, netns_of: Callable[[str, str], tuple[bool, str | None]]):
         """
-        :param netns_of: (node name, pod uid) -> (whether the sandbox is there, name of its network namespace or None for hostNetwork).
+        :param netns_of: (node name, pod uid) -> (whether the sandbox is there, name of its network namespace);
+            the name is None with hostNetwork.
         """
         self._fleet = fleet
         self._pods = pods

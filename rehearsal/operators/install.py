@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether a component is installed and running: controllers act only while their Deployment has an available replica."""
+"""Whether a component is installed and running: controllers act only while its Deployment is available."""
 
 from __future__ import annotations
 

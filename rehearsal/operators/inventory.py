@@ -9,10 +9,11 @@ import re
 from dataclasses import dataclass, field
 
 # Functions may vanish while they are read (VFs are being removed): what is left is told, so errors of grep and find
-# are not errors here. grep and find print many files in one process each; a cat per file would cost hundreds of processes a look.
+# are not errors here. grep and find print many files in one process each; a cat per file would cost hundreds a look.
 SCRIPT = """
 cd /sys/bus/pci/devices || exit 1
-grep -sH '' */vendor */device */class */sriov_totalvfs */sriov_numvfs */net/*/mtu */net/*/address */net/*/operstate || true
+grep -sH '' */vendor */device */class */sriov_totalvfs */sriov_numvfs || true
+grep -sH '' */net/*/mtu */net/*/address */net/*/operstate || true
 for d in */infiniband/*; do printf '%s:\\n' "$d"; done
 find */ -mindepth 1 -maxdepth 1 \\( -name 'virtfn*' -o -name physfn -o -name driver \\) -printf '%H%P:%l\\n' || true
 """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Address reservations on one node: nv-ipam from the node's block, and static addresses. Pure but for its ``store`` dict."""
+"""Address reservations on one node: nv-ipam from the node's block, and static addresses. Pure but for ``store``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class Ipam:
             address = next_address(free, set(pool["used"]), last if inside else None)
         if address is None:
             raise IpamError(
-                f'grpc call failed: rpc error: code = ResourceExhausted desc = no free IPs in the "{key.split("/")[1]}" pool'
+                "grpc call failed: rpc error: code = ResourceExhausted desc = "
+                f'no free IPs in the "{key.split("/")[1]}" pool'
             )
         pool["used"][address] = owner
         pool["last"] = address

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelets: pod sandboxes on the rehearsal nodes, network attachments as Multus makes them, pod status, and teardown."""
+"""The kubelets: pod sandboxes on rehearsal nodes, network attachments as Multus makes them, pod status, teardown."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class AdmissionError(Exception):
 def allocate_devices(requests: dict, offers: dict[str, list[str]], used: set[str], seed: str) -> dict[str, list[str]]:
     """Devices for a pod's extended resources.
 
-    The device manager takes free devices in no particular order (it walks a Go set), so the choice is shuffled: with one
-    resource for all rails a pod must not rely on net1 being rail 0.
+    The device manager takes free devices in no particular order (it walks a Go set), so the choice is shuffled: with
+    one resource for all rails a pod must not rely on net1 being rail 0.
 
     :raises AdmissionError: fewer devices are free than the pod asks for.
     """
@@ -72,8 +72,8 @@ def allocate_devices(requests: dict, offers: dict[str, list[str]], used: set[str
             continue
         free = [device for device in offers[resource] if device not in used]
         if len(free) < amount:
-            text = f"requested number of devices unavailable for {resource}. Requested: {int(amount)}, Available: {len(free)}"
-            raise AdmissionError(f"Allocate failed due to {text}, which is unexpected")
+            text = f"unavailable for {resource}. Requested: {int(amount)}, Available: {len(free)}"
+            raise AdmissionError(f"Allocate failed due to requested number of devices {text}, which is unexpected")
         chosen[resource] = random.Random(f"{seed}/{resource}").sample(free, int(amount))
         used = used | set(chosen[resource])
     return chosen

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The rehearsal nodes as the operators reach them: their specification, whether they are up, and commands run on them."""
+"""The rehearsal nodes as the operators reach them: their specification, whether they are up, commands."""
 
 from __future__ import annotations
 

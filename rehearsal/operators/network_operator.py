@@ -30,7 +30,7 @@ STATE_LABEL = "nvidia.network-operator.state"
 DEVICE_PLUGIN_CONFIG = "network-operator-sriovdp-config"
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
-# Part of the spec -> (state name, condition type, DaemonSet, container, default resources); as the 26.7 controller names them.
+# Part of the spec -> (state name, condition type, DaemonSet, container, default resources), as 26.7 names them.
 PARTS: dict[tuple[str, ...], tuple[str, str, str, str, dict]] = {
     ("secondaryNetwork", "multus"): (
         "state-multus-cni",

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Network attachments: SriovNetwork to NetworkAttachmentDefinition, the pod annotation, and plugin chains. Pure functions."""
+"""Network attachments: SriovNetwork to NetworkAttachmentDefinition, pod annotation, plugin chains. All pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OWNER_ANNOTATION = "sriovnetwork.openshift.io/owner-ref"
 
 
 class NetworkError(ValueError):
-    """A network that cannot be rendered, or an attachment that cannot be resolved; the message is what the operator logs."""
+    """A network that cannot be rendered, or an attachment that cannot be resolved; the message is what is logged."""
 
 
 def render_nad(network: dict, resource_prefix: str, operator_namespace: str) -> dict:
     """The NetworkAttachmentDefinition that the SR-IOV operator makes of a SriovNetwork.
 
-    As the operator's template does: ipam loses all white space, metaPlugins is pasted raw between the plugins, cniVersion
-    is 1.0.0, and networkNamespace counts only for objects in the operator's own namespace.
+    As the operator's template does: ipam loses all white space, metaPlugins is pasted raw between the plugins,
+    cniVersion is 1.0.0, and networkNamespace counts only for objects in the operator's own namespace.
 
     :raises NetworkError: what results is no JSON (the operator only logs that; the object shows nothing).
     """
@@ -70,7 +70,7 @@ def render_nad(network: dict, resource_prefix: str, operator_namespace: str) -> 
 
 
 def parse_networks(text: str | None, namespace: str) -> list[dict]:
-    """The networks annotation of a pod: ``[{namespace, name, interface, ips, mac}]`` in order, interface net1, net2, ...
+    """The networks annotation of a pod: ``[{namespace, name, interface, ips, mac}]`` in order, interfaces net1, net2 …
 
     Both forms of the multi-network specification are understood: "ns/name@if,name" and a JSON list.
 
@@ -85,7 +85,8 @@ def parse_networks(text: str | None, namespace: str) -> list[dict]:
             items = json.loads(text)
         except json.JSONDecodeError as error:
             raise NetworkError(
-                f"parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: {error}"
+                "parsePodNetworkAnnotation: failed to parse pod Network Attachment Selection Annotation JSON format: "
+                f"{error}"
             ) from error
         for item in items:
             if not item.get("name"):
@@ -124,7 +125,7 @@ def chain_of(nad: dict) -> list[dict]:
         config = json.loads(nad.get("spec", {}).get("config") or "{}")
     except json.JSONDecodeError as error:
         raise NetworkError(f"network {name_of(nad)}: spec.config is not JSON: {error}") from error
-    plugins = config["plugins"] if "plugins" in config else [config]
+    plugins = config.get("plugins", [config])
     if not plugins or not all(isinstance(plugin, dict) and plugin.get("type") for plugin in plugins):
         raise NetworkError(f"network {name_of(nad)}: spec.config has a plugin without a type")
     return plugins

@@ -22,7 +22,7 @@ KUBELET_VERSION = "v1.36.4"
 
 
 def node_object(spec: dict) -> dict:
-    """The Node that a GPU machine registers, from its specification (labels as node feature discovery and the cloud set them)."""
+    """The Node that a GPU machine registers, with labels as node feature discovery and the cloud set them."""
     labels = {
         "kubernetes.io/hostname": spec["name"],
         "kubernetes.io/os": "linux",
@@ -39,7 +39,7 @@ def node_object(spec: dict) -> dict:
 
 
 def system_node_object(name: str) -> dict:
-    """A node without GPUs and rails, as every cluster has some: operators run there, and address pools without selector serve it."""
+    """A node without GPUs and rails, as every cluster has: operators run there, and pools without selector serve it."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",

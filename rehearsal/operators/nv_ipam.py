@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""nv-ipam's controller: writes status.allocations of the pools in its own namespace; pools elsewhere are not looked at."""
+"""nv-ipam's controller: writes status.allocations of the pools in its own namespace; pools elsewhere are not seen."""
 
 from __future__ import annotations
 

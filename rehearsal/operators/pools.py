@@ -123,7 +123,7 @@ def _index_address(prefix: ipaddress.IPv4Network | ipaddress.IPv6Network, index:
 
 
 def node_range(pool: dict, node: str) -> dict | None:
-    """What the IPAM plugin on a node may hand out: ``{first, last, prefixlen, gateway, excluded}`` or None without a block.
+    """What the IPAM plugin on a node may hand out: ``{first, last, prefixlen, gateway, excluded}``, or None.
 
     ``excluded`` is a list of (first, last) pairs of addresses; the gateway is among them.
     """

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Informers and work queues: a controller names what it watches and reconciles one key at a time, from the state it sees.
+"""Informers and work queues: a controller names what it watches and reconciles a key at a time, from what it sees.
 
 Nothing here keeps events: a key that changes ten times while it is worked on is worked on once more. That makes
 controllers level-triggered, so lost watches, restarts of the API server and repeated deliveries do no harm.
@@ -176,7 +176,7 @@ class Controller:
         except ApiError as error:
             self.log.warning("%s: %s", key, error)
         except Exception:
-            # A controller outlives a faulty object: the error is logged and the key tried again, as controller-runtime does.
+            # A controller outlives a faulty object: it logs and tries the key again, as controller-runtime does.
             self.log.exception("%s: reconcile failed", key)
         else:
             self._failures.pop(key, None)

@@ -33,7 +33,7 @@ def usage(pods: Iterable[dict]) -> dict[str, dict[str, Decimal]]:
 def obstacles(pod_spec: dict, node: dict, used: dict[str, Decimal]) -> list[str]:
     """Why the pod cannot run on the node, in the scheduler's own words; empty when it can.
 
-    The words are those of kube-scheduler's plugins (NodeUnschedulable, TaintToleration, NodeAffinity, NodeResourcesFit).
+    The words are those of kube-scheduler's plugins NodeUnschedulable, TaintToleration, NodeAffinity, NodeResourcesFit.
     """
     tolerations = pod_spec.get("tolerations") or []
     if node.get("spec", {}).get("unschedulable"):

@@ -115,7 +115,7 @@ def pod_selects_node(pod_spec: dict, node: dict) -> bool:
     return labels_match(pod_spec.get("nodeSelector"), labels_of(node)) and node_selector_matches(affinity, node)
 
 
-# A daemon set's pods tolerate these by themselves (kubernetes pkg/controller/daemon/util AddOrUpdateDaemonPodTolerations).
+# A daemon set's pods tolerate these by themselves (kubernetes, AddOrUpdateDaemonPodTolerations).
 DAEMON_TOLERATIONS = [
     {"key": f"node.kubernetes.io/{name}", "operator": "Exists"}
     for name in ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")

@@ -31,7 +31,12 @@ OWN_MODPROBE_FILE = "/etc/modprobe.d/sriov_network_operator_modules_config.conf"
 RESYNC = 30.0  # seconds; the daemon looks for drift that often
 
 # $1 PF, $2 number. The kernel refuses to go from one non-zero count to another (EBUSY), so VFs are removed first.
-SET_VFS = 'f=/sys/bus/pci/devices/$1/sriov_numvfs; if [ "$(cat $f)" != 0 ]; then echo 0 > $f; fi; if [ "$2" != 0 ]; then echo "$2" > $f; fi'
+SET_VFS = """
+file=/sys/bus/pci/devices/$1/sriov_numvfs
+read -r have < "$file"
+if [ "$have" != 0 ]; then echo 0 > "$file"; fi
+if [ "$2" != 0 ]; then echo "$2" > "$file"; fi
+"""
 SET_LINK = 'ip link set dev "$1" mtu "$2"; ip link set dev "$1" up'
 
 
@@ -41,7 +46,7 @@ def card_of(pci: str) -> str:
 
 
 def firmware_differs(spec_interfaces: list[dict], status_interfaces: list[dict]) -> list[str]:
-    """PFs whose firmware VF count the mellanox plugin would change: it wants the largest numVfs of the card, also downwards."""
+    """PFs whose firmware VF count the mellanox plugin would change: the largest numVfs of the card, also downwards."""
     wanted: dict[str, int] = {}
     for interface in spec_interfaces:
         if not interface.get("externallyManaged"):
@@ -115,7 +120,7 @@ class ConfigDaemons(Controller):
         generation = state["metadata"].get("generation", 1)
         if notes.get("generation") not in (None, generation):
             self._renewed_external(changes, spec, interfaces)
-        for pci, change in changes.items():
+        for change in changes.values():
             if change.error:
                 self.log.error("node %s: %s", machine.name, change.error)
         errors = [change for change in changes.values() if change.error]
@@ -130,7 +135,7 @@ class ConfigDaemons(Controller):
         if not await self._free_to_act(state, config, todo, reboot):
             return 5.0
         if errors or reboot:
-            # Errors stop the whole node, as the daemon's apply does. A reboot that cures nothing leaves it waiting here.
+            # Errors stop the whole node, as the daemon's apply does; a reboot that cures nothing leaves it waiting.
             for reason in reboot:
                 self.log.error("node %s: reboot required: %s", machine.name, reason)
             return 5.0
@@ -183,7 +188,8 @@ class ConfigDaemons(Controller):
             ]
         mode = ((state.get("spec") or {}).get("system") or {}).get("rdmaMode")
         if mode:
-            # The daemon looks at the kernel command line only, never at the live mode (k8snetworkplumbingwg/sriov-network-operator#959).
+            # The daemon looks at the kernel command line only, never at the live mode
+            # (k8snetworkplumbingwg/sriov-network-operator#959).
             value = {"shared": "1", "exclusive": "0"}[mode]
             await machine.shell('echo "options ib_core netns_mode=$1" > "$2"', value, OWN_MODPROBE_FILE)
             line = await machine.shell("cat /proc/cmdline")

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drains of the SR-IOV operator: one pool lets so many nodes go at once, pods with our resources are evicted, then uncordon."""
+"""Drains of the SR-IOV operator: a pool lets so many nodes go at once; cordon, evict, uncordon."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def to_evict(pods: list[dict], node: str, prefix: str, reboot: bool) -> list[dic
 
 
 def may_start(node: dict, nodes: list[dict], pools: list[dict], states: dict[str, dict]) -> bool:
-    """Whether the node's pool has room for one more drain. A node in two pools never drains; no pool means one at a time."""
+    """Whether the node's pool has room for one more drain; in two pools never, in no pool one at a time."""
     mine = pools_of(node, pools)
     if len(mine) > 1:
         return False

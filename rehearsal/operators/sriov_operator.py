@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The SR-IOV network operator: policies to node states, the daemons' DaemonSets, and the device plugin's configuration."""
+"""The SR-IOV network operator: policies to node states, DaemonSets, and the device plugin's configuration."""
 
 from __future__ import annotations
 

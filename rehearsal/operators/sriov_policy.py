@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """SR-IOV policies to node state, and what a difference costs: pure functions.
 
-Rules restated from the SR-IOV network operator (api/v1/helper.go, pkg/plugins/generic, pkg/helper): policies run from the
-highest priority number to the lowest, ties by name; a PF with no VFs is filled without a drain, one that has some is not.
+Rules restated from the SR-IOV network operator (api/v1/helper.go, pkg/plugins/generic, pkg/helper): policies run from
+the highest priority number to the lowest, ties by name; only a PF with no VFs is filled without a drain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PF_RANGE = re.compile(r"(?P<name>[^#]+)(?:#(?P<first>\d+)-(?P<last>\d+))?")
 
 
 def selects(selector: dict, interface: dict) -> bool:
-    """A policy's nicSelector against an entry of status.interfaces; all given fields must match, an empty one matches none."""
+    """A policy's nicSelector against an entry of status.interfaces; all fields count, an empty one matches none."""
     vendor, device = selector.get("vendor"), selector.get("deviceID")
     roots, names = selector.get("rootDevices") or [], selector.get("pfNames") or []
     if not (vendor or device or roots or names or selector.get("netFilter")):
@@ -119,7 +119,7 @@ def node_interfaces(policies: list[dict], node: dict, status_interfaces: list[di
 
 @dataclass(frozen=True)
 class Change:
-    """What the daemon would do to one PF: ``reason`` is None when nothing is to be done; ``error`` when it cannot be done."""
+    """What the daemon would do to one PF: ``reason`` is None when there is nothing to do; ``error`` when it fails."""
 
     reason: str | None = None
     drain: bool = False
@@ -127,7 +127,7 @@ class Change:
 
 
 def pf_change(wanted: dict, actual: dict) -> Change:
-    """Compare spec.interfaces[] with status.interfaces[] of one PF (NeedToUpdateSriov and the generic plugin's drain rule)."""
+    """Compare spec.interfaces[] with status.interfaces[] of one PF (NeedToUpdateSriov, generic plugin)."""
     have, want = int(actual.get("numVfs") or 0), int(wanted["numVfs"])
     total, mtu = int(actual.get("totalvfs") or 0), int(wanted.get("mtu") or 0)
     pci = wanted["pciAddress"]
@@ -171,7 +171,7 @@ def _vf_difference(wanted: dict, actual: dict) -> str | None:
 def plan(spec_interfaces: list[dict], status_interfaces: list[dict], created_by_us: set[str]) -> dict[str, Change]:
     """Changes by PF address, for PFs that are selected and for those that are no longer.
 
-    :param created_by_us: PFs whose VFs the operator made (it keeps that under /etc/sriov-operator/pci); others are left alone.
+    :param created_by_us: PFs whose VFs the operator made (kept under /etc/sriov-operator/pci); others are left alone.
     """
     wanted = {item["pciAddress"]: item for item in spec_interfaces}
     changes = {}
@@ -185,7 +185,7 @@ def plan(spec_interfaces: list[dict], status_interfaces: list[dict], created_by_
 
 
 def device_plugin_config(spec_interfaces: list[dict]) -> dict:
-    """The node's entry of ConfigMap device-plugin-config: resources with the PFs and VF ranges that they are made of."""
+    """The node's entry of ConfigMap device-plugin-config: resources, each with its PFs and VF ranges."""
     resources: dict[str, dict] = {}
     for interface in spec_interfaces:
         for group in interface.get("vfGroups") or []:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rehearsal.operators import cni, sriov_daemon
+from rehearsal.operators import cni_main, cni_meta, sriov_daemon
 from rehearsal.operators.inventory import SCRIPT
 from rehearsal.operators.machines import Fleet, Machine
 
@@ -51,18 +51,18 @@ class FakeMachine(Machine):
             return self._sysfs()
         if script == sriov_daemon.SET_VFS:
             self.vfs[words[0]] = int(words[1])
-        if script == cni.LOOK_AT_DEVICE:
+        if script == cni_main.LOOK_AT_DEVICE:
             return "physfn\nnet rdma0v0\n"
-        if script == cni.CONFIGURE:
+        if script == cni_main.CONFIGURE:
             return "0c:42:a1:00:00:01\n"
-        if script == cni.SBR:
+        if script == cni_meta.SBR:
             return f"inet {words[3]}/32 100\n"
-        if script == cni.RDMA_HOST:
+        if script == cni_meta.RDMA_HOST:
             if not self.exclusive:
                 return "mode Y\ndevices 1 mlx5_18\n"
             old, self.traffic_class = self.traffic_class, f"Global tclass={words[2]}"
             return f"mode N\ndevices 1 mlx5_18\ntos 0\ntc {old}\nmoved yes\n"
-        if script == cni.RDMA_RESTORE:
+        if script == cni_meta.RDMA_RESTORE:
             self.traffic_class = f"Global tclass={words[2]}"
         return ""
 

@@ -103,7 +103,8 @@ def test_selectors():
     node = {"metadata": {"name": "x", "labels": labels}}
     term = {"matchExpressions": [{"key": "b", "operator": "Exists"}]}
     assert node_selector_matches(None, node) and not node_selector_matches({"nodeSelectorTerms": [term]}, node)
-    assert node_selector_matches({"nodeSelectorTerms": [term, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]}]}, node)  # fmt: skip
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["x"]}]}
+    assert node_selector_matches({"nodeSelectorTerms": [term, by_name]}, node)
     assert not node_selector_matches({"nodeSelectorTerms": [{}]}, node)
     assert not tolerated({"key": "amd.com/gpu", "effect": "NoSchedule"}, [TOLERATION])  # FC-43
 

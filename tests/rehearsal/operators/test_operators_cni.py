@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from operators_fakes import FakeMachine
 
-from rehearsal.operators import cni
+from rehearsal.operators import cni, cni_main, cni_meta
 from rehearsal.operators.ipam import Ipam
 from rehearsal.operators.pools import allocate_ippool
 
@@ -34,15 +34,15 @@ async def test_a_chain_moves_names_tunes_and_routes(machine):
     notes: list[dict] = []
     result = await cni.add_chain(call(machine), [SRIOV, TUNING, SBR], INSTALLED, notes)
     assert result["ips"] == [{"address": "192.168.0.2/16", "gateway": "192.168.0.1"}]
-    assert machine.scripts(cni.MOVE_IN) == [["rdma0v0", "pod-u"]]
-    assert machine.scripts(cni.CONFIGURE) == [["rdma0v0", "net1", "", "192.168.0.2/16", "--"]]
-    assert machine.scripts(cni.SBR) == [["100", "net1", "yes", "192.168.0.2", "192.168.0.0/16", "192.168.0.1"]]
+    assert machine.scripts(cni_main.MOVE_IN) == [["rdma0v0", "pod-u"]]
+    assert machine.scripts(cni_main.CONFIGURE) == [["rdma0v0", "net1", "", "192.168.0.2/16", "--"]]
+    assert machine.scripts(cni_meta.SBR) == [["100", "net1", "yes", "192.168.0.2", "192.168.0.0/16", "192.168.0.1"]]
     written = next(words for script, words, netns in machine.calls if "printf %s" in script and netns == "pod-u")
     assert written[:2] == ["/proc/sys/net/ipv4/conf/net1/arp_ignore", "1"]
     one = call(machine)
     await cni.delete_chain(one, [SRIOV, TUNING, SBR], notes)
     assert (
-        machine.scripts(cni.MOVE_OUT) == [["net1", "rdma0v0"]]
+        machine.scripts(cni_main.MOVE_OUT) == [["net1", "rdma0v0"]]
         and one.ipam.store.get("ippool/sriov-pool", {"used": {}})["used"] == {}
     )
 
@@ -76,13 +76,13 @@ async def test_the_traffic_class_that_is_written(machine, conf, value):
 async def test_a_device_without_tc_folder_is_left_alone(machine):
     machine.exclusive = True
     machine._answer = lambda script, words: {
-        cni.RDMA_HOST: "mode N\ndevices 1 mlx5_18\ntos 0\nmoved yes\n",
-        cni.LOOK_AT_DEVICE: "physfn\nnet v\n",
+        cni_meta.RDMA_HOST: "mode N\ndevices 1 mlx5_18\ntos 0\nmoved yes\n",
+        cni_main.LOOK_AT_DEVICE: "physfn\nnet v\n",
     }.get(script, "")
     notes: list[dict] = []
     await cni.add_chain(call(machine), [SRIOV, {"type": "rdma", "rdmaQoS": {"tc": 41}}], INSTALLED, notes)
     await cni.delete_chain(call(machine), [SRIOV, {"type": "rdma"}], notes)
-    assert machine.scripts(cni.RDMA_RESTORE) == [["mlx5_18", "0", ""]]
+    assert machine.scripts(cni_meta.RDMA_RESTORE) == [["mlx5_18", "0", ""]]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ async def test_a_pf_in_a_vf_pool_is_refused(machine):  # FC-47
 
 
 async def test_a_failed_chain_is_undone_from_its_notes(machine):
-    machine.failures[cni.SBR] = "RTNETLINK answers: File exists"
+    machine.failures[cni_meta.SBR] = "RTNETLINK answers: File exists"
     notes: list[dict] = []
     one = call(machine)
     with pytest.raises(cni.CniError, match=r'plugin type="sbr" failed \(add\): RTNETLINK answers: File exists'):
         await cni.add_chain(one, [SRIOV, TUNING, SBR], INSTALLED, notes)
     await cni.delete_chain(one, [SRIOV, TUNING, SBR], notes)
-    assert machine.scripts(cni.MOVE_OUT) == [["net1", "rdma0v0"]]
+    assert machine.scripts(cni_main.MOVE_OUT) == [["net1", "rdma0v0"]]
     assert one.ipam.store["ippool/sriov-pool"]["used"] == {}

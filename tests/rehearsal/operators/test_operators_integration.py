@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -23,22 +24,30 @@ from rehearsal.operators.client import Api
 from rehearsal.operators.kinds import annotations_of
 
 
-@pytest.fixture
-async def cluster(tmp_path):
-    runner = web.AppRunner(build(None, tmp_path / "api.jsonl"), access_log=None, shutdown_timeout=0.1)
+async def start_api(folder: Path) -> web.AppRunner:
+    """An API server with nothing in it on a free port; its kubeconfig replaces the one before."""
+    runner = web.AppRunner(build(None, folder / "api.jsonl"), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    return runner
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    runner = await start_api(tmp_path)
     fleet = FakeFleet(tmp_path, ("a", "b"))
     async with Api(tmp_path / "kubeconfig") as api:
         task = asyncio.create_task(serve(api, fleet, 1))
+        found = Cluster(api, fleet)
+        found.runner = runner
         try:
-            yield Cluster(api, fleet)
+            yield found
         finally:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-    await runner.cleanup()
+    await found.runner.cleanup()
 
 
 async def test_from_policy_to_a_pod_with_an_address(cluster):
@@ -232,3 +241,35 @@ async def test_bad_meta_plugins_make_no_attachment_and_deletion_ends(cluster):
         return await cluster.get(kinds.NAD, "good") == {} == await cluster.get(kinds.SRIOV_NETWORK, "good")
 
     await cluster.until("network and attachment gone", gone)
+
+
+async def test_refusals_and_lost_watches_delay_but_do_not_stop(cluster):
+    await cluster.install()
+    for status, method, count in (
+        (429, "PATCH", 4),
+        (500, "POST", 4),
+        (409, "PATCH", 3),
+        (503, "GET", 4),
+        (500, "PATCH", 6),
+    ):
+        await cluster.api.call("POST", "/rehearsal/faults", {"status": status, "method": method, "count": count})
+    closed = await cluster.api.call("POST", "/rehearsal/faults", {"close_watches": "."})
+    assert closed["closed"] > 5
+    await cluster.create(kinds.SRIOV_NETWORK, "late", {"resourceName": "r", "ipam": "{}"})
+    await cluster.rails()
+    await cluster.offered("2")
+    await cluster.until("attachment", lambda: cluster.get(kinds.NAD, "late"))
+    assert await cluster.api.call("GET", "/rehearsal/faults") == []
+
+
+async def test_a_new_api_server_on_another_port_is_found(cluster, tmp_path):
+    async def registered() -> bool:
+        return bool((await cluster.get(kinds.NODE, "b")).get("status", {}).get("nodeInfo"))
+
+    await cluster.until("node b", registered)
+    await cluster.runner.cleanup()
+    cluster.runner = await start_api(tmp_path)
+    await cluster.until("node b again", registered)
+    await cluster.install()
+    await cluster.rails()
+    await cluster.offered("2")

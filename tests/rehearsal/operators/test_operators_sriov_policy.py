@@ -145,7 +145,9 @@ def test_only_vfs_of_our_own_are_removed():
 
 
 def test_device_plugin_offers_existing_vfs_per_resource():
-    rows = node_interfaces([policy("a", resourceName="rdma-vf-0", nicSelector={"rootDevices": ["0000:0c:00.0"]}), policy("b", resourceName="rdma-vf-1", nicSelector={"rootDevices": ["0000:0c:00.1"]})], NODE, [PF0, PF1])  # fmt: skip
+    one = policy("a", resourceName="rdma-vf-0", nicSelector={"rootDevices": ["0000:0c:00.0"]})
+    two = policy("b", resourceName="rdma-vf-1", nicSelector={"rootDevices": ["0000:0c:00.1"]})
+    rows = node_interfaces([one, two], NODE, [PF0, PF1])
     config = device_plugin_config(rows)
     vfs = {"0000:0c:00.0": {0: "0000:0c:00.2"}}
     assert pool_devices(config, vfs, {"0000:0c:00.2"}) == {"rdma-vf-0": ["0000:0c:00.2"], "rdma-vf-1": []}
