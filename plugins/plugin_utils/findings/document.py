@@ -1,0 +1,46 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The documentation of the findings, made of the rules: ``python -m …findings.document > docs/findings.md``."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import evaluate  # noqa: F401 (registers all rules)
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import RULES
+
+PARTS = ("Symptom", "Cause", "Evidence", "Remedy", "Source")
+HEAD = """# Findings
+
+What the rules of this collection can find, by id. An id never changes its meaning. `inspect`, `plan` and `verify`
+speak in
+findings; an error fails the play unless `rails_findings_tolerated` lists its id. A check that could not be made is
+reported
+under the same id with the severity `unknown`; it never counts as a pass.
+
+This page is made of the rules in `plugins/plugin_utils/findings/`; do not edit it by hand.
+"""
+
+
+def sections(documentation: str) -> dict[str, str]:
+    """{part: text} of a rule's docstring, each text as one line."""
+    pieces = re.split(rf"^({'|'.join(PARTS)}):", documentation, flags=re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+
+def markdown() -> str:
+    """The whole page."""
+    lines = [HEAD, "| id | severity | title |", "|---|---|---|"]
+    for rule_id, rule in sorted(RULES.items()):
+        lines.append(f"| [{rule_id}](#{rule_id.lower()}) | {rule.severity} | {rule.title} |")
+    for rule_id, rule in sorted(RULES.items()):
+        lines += ["", f"## {rule_id}", "", f"**{rule.title}** ({rule.severity}; looks at: {', '.join(rule.needs)})"]
+        for name, text in sections(rule.documentation).items():
+            lines += ["", f"**{name}.** {text[:1].upper()}{text[1:]}"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
