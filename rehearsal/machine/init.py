@@ -65,7 +65,7 @@ def mount_early(root: Path, spec: dict[str, Any]) -> None:
     linux.mount("tmpfs", str(root / "dev/shm"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=256m")
     (root / "dev/infiniband").mkdir()
     _character_device(root / "dev/infiniband/rdma_cm", _RDMA_CM)
-    for number in range(len(spec.get("rails") or [])):
+    for number in range(len(spec.get("rails") or []) + len(spec.get("front_end") or [])):
         _character_device(root / f"dev/infiniband/uverbs{number}", (_UVERBS[0], _UVERBS[1] + number))
 
 
@@ -102,6 +102,7 @@ def _enter(root: Path, boot_id: str, cmdline: str) -> None:
     os.environ.update(_ENVIRONMENT)
     os.setsid()
     os.umask(0o022)
+    Path("/proc/self/comm").write_text("init", encoding="ascii")
 
 
 def _spawn_sshd() -> subprocess.Popen[bytes]:
