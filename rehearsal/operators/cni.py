@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """CNI chains: plugins in order at ADD, in reverse at DEL, with what ADD must remember for DEL.
 
-Each plugin is ``add(call, conf, prev) -> result`` and ``delete(call, conf)``; it acts on the node through commands. What
+Each plugin is ``add(call, conf, prev) -> result`` and ``delete(call, conf)``; it acts on the node by commands. What
 ADD must remember goes to ``call.notes`` (the plugins' own cache under /var/lib/cni).
 """
 

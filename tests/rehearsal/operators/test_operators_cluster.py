@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
 
+from rehearsal.operators.device_plugin import offers_of_plain_config
 from rehearsal.operators.install import established, permissive_crd
 from rehearsal.operators.inventory import Function, interface_status, nic_ids, parse, supported
 from rehearsal.operators.kinds import IP_POOL
@@ -229,3 +231,20 @@ def test_inventory_of_a_node():
         {"vfID": 0, "pciAddress": "0000:0c:00.2", "vendor": "15b3", "deviceID": "101a"}
     ]  # in a pod: no name
     assert "numVfs" not in interface_status(Function("0000:0c:00.0", num_vfs=0), {})
+
+
+def test_a_plain_device_plugin_offers_pfs_without_vfs_and_never_those_with():
+    functions = {
+        "0000:0c:00.0": Function("0000:0c:00.0", "15b3", "1019", "020000", rdma="mlx5_5", netdev="rdma0"),
+        "0000:0c:00.1": Function("0000:0c:00.1", "15b3", "1019", "020000", rdma="mlx5_6", vfs={0: "0000:0c:00.3"}),
+        "0000:6b:00.0": Function("0000:6b:00.0", "15b3", "101d", "020000", rdma="mlx5_0", netdev="eth0"),
+        "0000:0c:00.3": Function("0000:0c:00.3", "15b3", "101a", "020000", physfn="0000:0c:00.1"),
+    }
+    item = {"resourceName": "hostdev", "selectors": {"vendors": ["15b3"], "isRdma": True}}
+    offers = offers_of_plain_config(json.dumps({"resourceList": [item]}), functions, set())
+    assert offers == {"nvidia.com/hostdev": ["0000:0c:00.0", "0000:6b:00.0"]}  # vendor only: the front-end NIC too
+    item = {**item, "resourcePrefix": "x", "selectors": [{"pfNames": ["rdma0"]}, {"rootDevices": ["0000:0c:00.1"]}]}
+    offers = offers_of_plain_config(json.dumps({"resourceList": [item]}), functions, set())
+    assert offers == {"x/hostdev": ["0000:0c:00.0", "0000:0c:00.3"]}
+    with pytest.raises(ValueError, match="Expecting"):
+        offers_of_plain_config("{resourceList: []}", functions, set())
