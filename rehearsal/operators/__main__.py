@@ -97,6 +97,8 @@ async def main() -> None:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+        # Commands on nodes were killed with their tasks; the loop must still hear of their ends before it closes.
+        await asyncio.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -79,10 +79,10 @@ async def test_a_command_that_does_not_exist(session):
 @pytest.mark.parametrize(
     ("path", "code"),
     [
-        ("/exec/default/other/c", 404),
-        ("/exec/default/p/other", 404),
-        ("/exec/team/p/c", 404),
-        ("/exec/default/p/c", 400),
+        ("default/other/c", 404),
+        ("default/p/other", 404),
+        ("team/p/c", 404),
+        ("default/p/c", 400),
     ],
 )
 async def test_what_is_refused(session, path, code):
