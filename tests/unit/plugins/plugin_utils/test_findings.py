@@ -8,7 +8,7 @@ import copy
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.plugin_utils import report_table
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import document
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import documentation
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate, failing, verdict
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import interfaces
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import RULES, Context, rule
@@ -328,13 +328,13 @@ def test_ids_are_unique_and_every_rule_is_documented():
     with pytest.raises(ValueError, match="registered twice"):
         rule("GID-001", "error", "x", ("pod",))(lambda context: [])
     for one in RULES.values():
-        parts = document.sections(one.documentation)
+        parts = documentation.sections(one.documentation)
         assert list(parts) == ["Symptom", "Cause", "Evidence", "Remedy", "Source"], one.id
         assert all(parts.values()), one.id
 
 
 def test_documentation_holds_every_rule():
-    text = document.markdown()
+    text = documentation.markdown()
     assert all(f"## {rule_id}" in text for rule_id in RULES)
 
 

@@ -2,7 +2,8 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The documentation of the findings, made of the rules: ``python -m …findings.document > docs/findings.md``."""
+"""The documentation of the findings, made of the rules: ``python -m …findings.documentationation >
+docs/findings.md``."""
 
 from __future__ import annotations
 
@@ -14,11 +15,9 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 PARTS = ("Symptom", "Cause", "Evidence", "Remedy", "Source")
 HEAD = """# Findings
 
-What the rules of this collection can find, by id. An id never changes its meaning. `inspect`, `plan` and `verify`
-speak in
-findings; an error fails the play unless `rails_findings_tolerated` lists its id. A check that could not be made is
-reported
-under the same id with the severity `unknown`; it never counts as a pass.
+What the rules of this collection can find, by id. An id never changes its meaning. `inspect`, `plan` and `verify` speak
+in findings; an error fails the play unless `rails_findings_tolerated` lists its id. A check that could not be made is
+reported under the same id with the severity `unknown`; it never counts as a pass.
 
 This page is made of the rules in `plugins/plugin_utils/findings/`; do not edit it by hand.
 """
@@ -30,6 +29,11 @@ def sections(documentation: str) -> dict[str, str]:
     return {name: " ".join(text.split()) for name, text in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
+def capital(text: str) -> str:
+    """The text with a capital first letter, unless its first word is a name such as ib_core."""
+    return text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+
+
 def markdown() -> str:
     """The whole page."""
     lines = [HEAD, "| id | severity | title |", "|---|---|---|"]
@@ -38,7 +42,7 @@ def markdown() -> str:
     for rule_id, rule in sorted(RULES.items()):
         lines += ["", f"## {rule_id}", "", f"**{rule.title}** ({rule.severity}; looks at: {', '.join(rule.needs)})"]
         for name, text in sections(rule.documentation).items():
-            lines += ["", f"**{name}.** {text[:1].upper()}{text[1:]}"]
+            lines += ["", f"**{name}.** {capital(text)}"]
     return "\n".join(lines) + "\n"
 
 
