@@ -30,17 +30,3 @@ def listen(path: str | Path, backlog: int = 128) -> socket.socket:
     path.chmod(0o600)
     sock.listen(backlog)
     return sock
-
-
-def connect(path: str | Path) -> socket.socket:
-    """A stream socket connected to ``path``; OSError (FileNotFoundError, ConnectionRefusedError) when nobody
-    listens.
-    """
-    path = Path(path)
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        sock.connect(f"/proc/self/fd/{folder}/{path.name}")
-    finally:
-        os.close(folder)
-    return sock
