@@ -46,7 +46,7 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-path:
+file:
   description: The file that holds the option.
   returned: always
   type: str
@@ -135,7 +135,8 @@ def main() -> None:
     tree = Tree(module.params["root"])
     files, problems = modprobe.read_config(tree)
     owners = netns_mode.owners(files, tree.read("/proc/cmdline").value)
-    result = {"path": netns_mode.OUR_FILE, "owners": owners}
+    # Not "path": Ansible would add that file's permissions, and those of the running system for another root.
+    result = {"file": netns_mode.OUR_FILE, "owners": owners}
     if problems:
         module.fail_json(
             msg=f"It cannot be told who sets the mode: {'; '.join(problems)}. Nothing was changed.", **result
