@@ -39,6 +39,9 @@ async def serve(api: Api, fleet: Fleet, system_nodes: int) -> None:
         row = kubelets.state(node)["sandboxes"].get(uid) or {}
         return bool(row.get("ready")), row.get("netns")
 
+    for name in fleet.machines():
+        kubelets.state(name)  # devices in use are known before the device plugins look for the first time
+
     execs = ExecServer(fleet, manager.cache(POD), netns_of)
     plugins = DevicePlugins(manager, fleet, registry)
     manager.add(
