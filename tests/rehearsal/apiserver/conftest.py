@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
 from rehearsal.apiserver.server import API, build
 
@@ -79,8 +81,19 @@ class Kube:
 
 
 @pytest.fixture
-async def kube(aiohttp_client, tmp_path):
-    return Kube(await aiohttp_client(build(None, tmp_path / "apiserver.jsonl")))
+async def serve():
+    """`await serve(app)` starts an application on a free loopback port and gives a client for it."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(app: web.Application) -> TestClient:
+            return await stack.enter_async_context(TestClient(TestServer(app)))
+
+        yield start
+
+
+@pytest.fixture
+async def kube(serve, tmp_path):
+    return Kube(await serve(build(None, tmp_path / "apiserver.jsonl")))
 
 
 def configmap(name: str = "a", **data: str) -> dict:

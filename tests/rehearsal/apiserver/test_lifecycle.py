@@ -201,10 +201,10 @@ async def test_bad_crds(kube, change, field):
     assert status == 422 and field in [cause["field"] for cause in body["details"]["causes"]]
 
 
-async def test_schemas_of_a_folder_replace_permissive_ones(aiohttp_client, tmp_path):
+async def test_schemas_of_a_folder_replace_permissive_ones(serve, tmp_path):
     (tmp_path / "widgets.yaml").write_text(yaml.safe_dump(widget_crd()))
     crds.folder_schemas.cache_clear()
-    kube = Kube(await aiohttp_client(build(tmp_path)))
+    kube = Kube(await serve(build(tmp_path)))
     assert (await kube.get(WIDGETS))[0] == 404  # the folder alone serves nothing
     crd = widget_crd()
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
 
-from .conftest import pod
+from rehearsal.apiserver.__main__ import kubeconfig as kubeconfig_of
+
+from .conftest import pod, tool
 
 PODS = "/api/v1/namespaces/default/pods"
 EXEC = f"{PODS}/p/exec"
 
 
 @pytest.fixture
-async def kubelet(aiohttp_server):
+async def kubelet(serve):
     """A kubelet that echoes what comes on stdin, tells the query on stdout, and answers logs."""
 
     async def execute(request: web.Request) -> web.StreamResponse:
@@ -41,7 +47,7 @@ async def kubelet(aiohttp_server):
     app = web.Application()
     app.router.add_route("*", "/exec/{namespace}/{pod}/{container}", execute)
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", logs)
-    return await aiohttp_server(app)
+    return await serve(app)
 
 
 @pytest.fixture
@@ -125,6 +131,41 @@ async def test_exec_when_the_kubelet_is_down_or_refuses(node, kubelet):
     async with node.client.get(EXEC, headers=headers) as response:
         answer = await response.json()
     assert response.status == 500 and "error dialing backend" in answer["message"]
+
+
+@pytest.fixture
+def kubeconfig(node, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(kubeconfig_of(str(node.client.make_url("/")).rstrip("/"))))
+    return path
+
+
+async def test_kubectl_exec(node, kubeconfig):
+    await node.post(PODS, pod(nodeName="n"))
+    kubectl = tool("kubectl")
+    process = await asyncio.create_subprocess_exec(
+        *(kubectl, "exec", "-i", "p", "--", "cat", "-"),
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(kubeconfig.parent)},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(b" hello"), 30)
+    assert process.returncode == 0, err
+    told, _, echoed = out.decode().partition(" v5.channel.k8s.io")
+    assert told == "/exec/default/p/c command=cat&command=-&output=1" and echoed == " hello"
+
+
+async def test_python_client_exec(node, kubeconfig):
+    kubernetes = pytest.importorskip("kubernetes")
+    from kubernetes.stream import stream
+
+    await node.post(PODS, pod(nodeName="n"))
+    api = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
+    out = await asyncio.to_thread(
+        stream, api.connect_get_namespaced_pod_exec, "p", "default", command=["id", "-u"], stdout=True, stderr=True
+    )
+    assert out.startswith("/exec/default/p/c command=id&command=-u&output=1 ") and out.endswith(".channel.k8s.io")
 
 
 async def test_log(node):
