@@ -75,8 +75,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 pods:
-  description: What each pod sees, by its name. The keys C(devices) and C(netdevs) are shaped as those of
-  M(railyard.rdma.rdma_facts).
+  description:
+    - What each pod sees, by its name.
+    - The keys C(devices) and C(netdevs) are shaped as those of M(railyard.rdma.rdma_facts).
   returned: always
   type: dict
   sample:

@@ -14,7 +14,7 @@ description:
   - Applies a list of Kubernetes objects by server-side apply with strict field validation, or deletes them.
   - An object that already holds what is wanted costs no request of its own, so an unchanged layout writes nothing.
   - The current objects are read with one list for each kind and namespace.
-  - The module does not wait for what controllers do with the objects; see M(railyard.rdma.rail_wait).
+  - The module does not wait for what controllers make of the objects; see M(railyard.rdma.rail_wait).
 author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
@@ -52,6 +52,13 @@ options:
       - Fields that an earlier call set under this name, and that are no longer in the object, are removed.
     type: str
     default: railyard
+  wait_gone:
+    description:
+      - With O(state=absent) the seconds to wait until the objects are gone, since finalizers and running pods take
+        time.
+      - With V(0) the module does not wait.
+    type: int
+    default: 0
   force_conflicts:
     description:
       - Take over fields that another field manager owns.
@@ -148,6 +155,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import
     apply_objects,
     delete_objects,
     flatten,
+    wait_until_gone,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 
@@ -199,6 +207,12 @@ def run(module, api):
             results = apply_objects(api, objects, params["field_manager"], params["force_conflicts"], module.check_mode)
         else:
             results = delete_objects(api, objects, params["field_manager"], module.check_mode)
+            if params["wait_gone"] and not module.check_mode:
+                left = wait_until_gone(api, objects, params["wait_gone"])
+                if left:
+                    raise PartialFailure(
+                        [f"{name} is still there after {params['wait_gone']} s" for name in left], results, left
+                    )
     except PartialFailure as error:
         module.fail_json(
             msg=partial_message(error, verb),
@@ -236,6 +250,7 @@ def main():
         objects={"type": "list", "elements": "dict", "required": True},
         state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         field_manager={"type": "str", "default": "railyard"},
+        wait_gone={"type": "int", "default": 0},
         force_conflicts={"type": "bool", "default": False},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)

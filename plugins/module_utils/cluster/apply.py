@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import already_holds, own_fields
@@ -250,3 +251,16 @@ def delete_objects(api, objects, manager, dry_run=False):
     if errors:
         raise PartialFailure(errors, results, not_done)
     return results
+
+
+def wait_until_gone(api, objects, timeout, clock=time.monotonic, pause=time.sleep):
+    """Labels of the objects that are still there when all are gone or ``timeout`` seconds are over (then not empty)."""
+    unserved = {id(obj) for obj, _error in kinds_missing(api, objects)}
+    objects = [obj for obj in objects if id(obj) not in unserved]
+    deadline, interval = clock() + timeout, 0.2
+    while True:
+        left = [label(obj) for obj, live in zip(objects, read_live(api, objects)) if live is not None]
+        if not left or clock() >= deadline:
+            return left
+        pause(min(interval, max(0.0, deadline - clock())))
+        interval = min(interval * 1.5, 3.0)

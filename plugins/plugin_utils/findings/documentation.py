@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import evaluate  # noqa: F401 (registers all rules)
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import RULES
+# Not from registry: this import makes the subjects register their rules first.
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
 
 PARTS = ("Symptom", "Cause", "Evidence", "Remedy", "Source")
 HEAD = """# Findings

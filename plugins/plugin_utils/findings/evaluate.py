@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-# Importing a subject registers its rules.
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (  # noqa: F401
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     boot,
     cni,
     gid,
@@ -28,6 +27,8 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
     Unknown,
 )
 
+# Importing a subject registers its rules.
+SUBJECTS = (boot, cni, gid, netns, qos, resource)
 RETRY = "Find out why the check could not be made, and run it again."
 
 

@@ -177,3 +177,14 @@ def test_pods_are_read_through_exec(cluster, node, capsys):
     assert reasons["absent"] == "the pod does not exist"
     assert "ContainerCreating" in reasons["stuck"]
     assert reasons["broken"]
+
+
+def test_absent_waits_for_finalizers_and_names_what_stays(cluster, capsys):
+    held = rail("held", mtu=1)
+    held["metadata"]["finalizers"] = ["railyard.io/hold"]
+    cluster.run(capsys, rail_objects, objects=[held])
+    result = cluster.run(capsys, rail_objects, objects=[held], state="absent", wait_gone=1)
+    assert result["failed"] and "Rail default/held is still there after 1 s" in result["msg"]
+    release = {"metadata": {"finalizers": None}}
+    cluster.api().request("PATCH", path("held"), body=release, content_type="application/merge-patch+json")
+    assert not cluster.run(capsys, rail_objects, objects=[held], state="absent", wait_gone=5).get("failed")
