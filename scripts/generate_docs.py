@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import documentation  # noqa: E402
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import documentation
 
 
 def flatten(options: dict, prefix: str = "") -> list[dict]:
@@ -40,7 +40,9 @@ def cell(value: object) -> str:
 def role_readme(role: Path) -> str:
     """Return the README of a role as Markdown."""
     specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
+    )
     environment.filters["cell"] = cell
     template = environment.get_template("role_readme.md.j2")
     entries = [{"name": name, **spec, "rows": flatten(spec.get("options"))} for name, spec in specs.items()]

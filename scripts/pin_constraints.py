@@ -21,9 +21,13 @@ IGNORED = {"pip", "setuptools", "wheel"}
 def installed(venv: Path) -> tuple[str, dict[str, str]]:
     """Return the Python version ("3.13") of a virtual environment and its packages as {name: version}."""
     python = venv / "bin" / "python"
-    version = subprocess.check_output([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True).strip()
+    version = subprocess.check_output(
+        [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True
+    ).strip()
     listing = json.loads(subprocess.check_output([python, "-m", "pip", "list", "--format=json"], text=True))
-    return version, {entry["name"].lower(): entry["version"] for entry in listing if entry["name"].lower() not in IGNORED}
+    return version, {
+        entry["name"].lower(): entry["version"] for entry in listing if entry["name"].lower() not in IGNORED
+    }
 
 
 def lines(environments: list[tuple[str, dict[str, str]]]) -> list[str]:
@@ -50,7 +54,9 @@ def main() -> int:
     if not environments:
         print(__doc__, file=sys.stderr)
         return 2
-    Path(__file__).resolve().parent.parent.joinpath("constraints.txt").write_text(HEADER + "\n".join(lines(environments)) + "\n")
+    Path(__file__).resolve().parent.parent.joinpath("constraints.txt").write_text(
+        HEADER + "\n".join(lines(environments)) + "\n"
+    )
     return 0
 
 

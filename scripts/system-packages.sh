@@ -1,7 +1,6 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that the rehearsal fleet and its tests need, where they are missing:
 #   openssh-server  each node runs its own sshd         openssh-client  Ansible reaches the nodes by ssh
-#   fuse3           the sysfs of a node is a FUSE file system (libfuse3)
 #   kmod            the mode at boot is read as modprobe reads it
 #   iproute2        network namespaces of nodes and pods
 #   uidmap          only for users other than root: user namespaces with a range of ids
@@ -14,11 +13,9 @@ need() { # package, test that is true when it is there
   "$@" >/dev/null 2>&1 || missing="$missing $package"
 }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1"; }
-libfuse3() { ls /lib/*/libfuse3.so.* /usr/lib/*/libfuse3.so.* /usr/lib64/libfuse3.so.*; }
 
 need openssh-server has sshd
 need openssh-client has ssh
-need fuse3 libfuse3
 need kmod has modprobe
 need iproute2 has ip
 if [ "$(id -u)" -ne 0 ]; then need uidmap has newuidmap; fi

@@ -88,13 +88,14 @@ def mistakes(
         )
     if cluster:
         remedy = "upgrade the cluster or set an older network_operator_version"
-        texts += _too_old("Kubernetes", found["cluster"], cluster_gate(operator), "see the reason", remedy)
+        texts += _too_old("Kubernetes", found["cluster"], cluster_gate(operator), "", remedy)
     return texts
 
 
 def _too_old(what, part, since, when_absent, when_old):
     if part["version"] is None:
-        return [f"{what} cannot be used: {' '.join(str(part['reason']).split())}; {when_absent}"]
+        reason = " ".join(str(part["reason"]).split())
+        return [f"{what} cannot be used: {reason}" + (f"; {when_absent}" if when_absent else "")]
     if numbers(part["version"]) < numbers(since):
         return [f"{what} is {part['version']}, needed is {since} or newer; {when_old}"]
     return []

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import secrets
 import signal
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ from .server import build
 
 
 def kubeconfig(url: str) -> dict:
-    """A kubeconfig for a server without authentication (the address is loopback only)."""
+    """A kubeconfig for a server whose URL is the secret: clients send no token over plain http."""
     context = {"name": "rehearsal", "context": {"cluster": "rehearsal", "user": "rehearsal", "namespace": "default"}}
     return {
         "apiVersion": "v1",
@@ -36,9 +37,11 @@ def kubeconfig(url: str) -> dict:
 
 async def serve(state: Path, crds: Path | None, port: int) -> None:
     state.mkdir(parents=True, exist_ok=True)
-    runner = web.AppRunner(
-        build(crds, state / "logs" / "apiserver.jsonl"), access_log=None, handler_cancellation=True, shutdown_timeout=2
-    )
+    # Whoever can use the API can run commands as root in the nodes; other users of this machine reach its loopback too.
+    prefix = f"/{secrets.token_urlsafe(24)}"
+    front = web.Application()
+    front.add_subapp(prefix, build(crds, state / "logs" / "apiserver.jsonl", prefix, state / "kubelet-token"))
+    runner = web.AppRunner(front, access_log=None, handler_cancellation=True, shutdown_timeout=2)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
@@ -46,7 +49,7 @@ async def serve(state: Path, crds: Path | None, port: int) -> None:
     draft = state / f".kubeconfig.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as out:
-        yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{port}"), out, sort_keys=False)
+        yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{port}{prefix}"), out, sort_keys=False)
     draft.replace(state / "kubeconfig")
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):

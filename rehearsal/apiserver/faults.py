@@ -34,6 +34,10 @@ REASONS = {
 _KEYS = {"count", "method", "path", "user_agent", "status", "retryAfter", "message"}
 
 
+#: The path as the Kubernetes API names it, without the secret prefix of the server URL.
+PATH = web.RequestKey("path", str)
+
+
 class Faults:
     def __init__(self) -> None:
         self.pending: list[dict[str, Any]] = []
@@ -66,7 +70,7 @@ class Faults:
             if fault.get("method", request.method) != request.method:
                 continue
             agent = request.headers.get("User-Agent", "")
-            if not re.search(fault.get("path", ""), request.path_qs) or not re.search(
+            if not re.search(fault.get("path", ""), f"{request[PATH]}?{request.query_string}") or not re.search(
                 fault.get("user_agent", ""), agent
             ):
                 continue
@@ -91,7 +95,7 @@ class RequestLog:
         row = {
             "time": round(time.time(), 3),
             "method": request.method,
-            "path": request.path,
+            "path": request[PATH],
             "query": request.query_string,
             "user_agent": request.headers.get("User-Agent", ""),
             "status": status,
@@ -105,13 +109,16 @@ class RequestLog:
             self._file = None
 
 
-def middleware(faults: Faults, log: RequestLog) -> Any:
+def middleware(faults: Faults, log: RequestLog, prefix: str) -> Any:
+    """Middleware of the API; handlers find the path without `prefix` at PATH."""
+
     @web.middleware
     async def handle(request: web.Request, handler: Any) -> web.StreamResponse:
         started = time.monotonic()
         status = 500
+        request[PATH] = request.path.removeprefix(prefix)
         try:
-            if request.path.startswith(("/api", "/openapi")):
+            if request[PATH].startswith(("/api", "/openapi")):
                 faults.strike(request)
             response = await handler(request)
             status = response.status

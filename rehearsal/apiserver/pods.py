@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError, web
 
@@ -75,8 +75,15 @@ def _dial_error(error: Exception) -> ApiError:
     return ApiError(500, "InternalError", f"Internal error occurred: error dialing backend: {error}")
 
 
+class Kubelets(NamedTuple):
+    """The client of the kubelets and the headers that they want."""
+
+    session: ClientSession
+    headers: dict[str, str]
+
+
 async def stream(
-    request: web.Request, api: Api, session: ClientSession, namespace: str, name: str, verb: str
+    request: web.Request, api: Api, kubelets: Kubelets, namespace: str, name: str, verb: str
 ) -> web.StreamResponse:
     """exec (and attach) over WebSocket: frames go to and from the kubelet unchanged."""
     pod = _pod(api, namespace, name)
@@ -94,10 +101,12 @@ async def stream(
     query += [(theirs, "1") for ours, theirs in STREAMS.items() if request.query.get(ours) in ("true", "1")]
     url = f"http://{host}/{verb}/{namespace}/{name}/{container}"
     try:
-        upstream = await session.ws_connect(url, params=query, protocols=protocols, max_msg_size=0, autoping=True)
+        upstream = await kubelets.session.ws_connect(
+            url, params=query, protocols=protocols, max_msg_size=0, autoping=True, headers=kubelets.headers
+        )
     except WSServerHandshakeError as error:
         # The refusal's text is not in the error; the kubelet says it again to a request that asks for no upgrade.
-        async with session.get(url, params=query) as refusal:
+        async with kubelets.session.get(url, params=query, headers=kubelets.headers) as refusal:
             text = (await refusal.text()).strip()
         code = error.status if error.status >= 400 else 500
         raise ApiError(code, reason_of(code), f"unable to upgrade connection: {text}") from error
@@ -130,14 +139,14 @@ async def _pipe(source: Any, sink: Any) -> None:
             return
 
 
-async def log(request: web.Request, api: Api, session: ClientSession, namespace: str, name: str) -> web.StreamResponse:
+async def log(request: web.Request, api: Api, kubelets: Kubelets, namespace: str, name: str) -> web.StreamResponse:
     """A container's log, streamed from the kubelet's /containerLogs."""
     pod = _pod(api, namespace, name)
     container = _container(pod, request.query.get("container"))
     url = f"http://{_kubelet(api, pod)}/containerLogs/{namespace}/{name}/{container}"
     query = {key: value for key, value in request.query.items() if key != "container"}
     try:
-        async with session.get(url, params=query) as upstream:
+        async with kubelets.session.get(url, params=query, headers=kubelets.headers) as upstream:
             if upstream.status >= 400:
                 raise ApiError(upstream.status, reason_of(upstream.status), (await upstream.text()).strip())
             response = web.StreamResponse(headers={"Content-Type": "text/plain"})

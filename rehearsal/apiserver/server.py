@@ -27,18 +27,28 @@ from .store import Object
 API = web.AppKey("api", Api)
 SESSION = web.AppKey("session", ClientSession)
 FAULTS = web.AppKey("faults", Faults)
+KUBELET_TOKEN = web.AppKey("kubelet_token", Path)
 
 PATCH_MEDIA = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, "
 PATCH_MEDIA += "application/apply-patch+yaml"
 
 
-def build(crd_folder: Path | None = None, log: Path | None = None) -> web.Application:
-    """The application. `log`: file that gets one JSON line a request."""
+def build(
+    crd_folder: Path | None = None, log: Path | None = None, prefix: str = "", kubelet_token: Path | None = None
+) -> web.Application:
+    """The application.
+
+    :param log: file that gets one JSON line a request.
+    :param prefix: path below which the application is mounted, to be left out of the log.
+    :param kubelet_token: file with the token that the kubelets want, written by them.
+    """
     app = web.Application(client_max_size=16 * 2**20)
+    if kubelet_token:
+        app[KUBELET_TOKEN] = kubelet_token
     app[API] = Api(crd_folder)
     app[FAULTS] = faults = Faults()
     request_log = RequestLog(log)
-    app.middlewares.append(middleware(faults, request_log))
+    app.middlewares.append(middleware(faults, request_log, prefix))
     for path in ("/readyz", "/livez", "/healthz"):
         app.router.add_get(path, _ok)
     app.router.add_get("/version", _version)
@@ -71,6 +81,13 @@ def build(crd_folder: Path | None = None, log: Path | None = None) -> web.Applic
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
     body = json.dumps(data, separators=(",", ":")).encode()
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def _kubelets(request: web.Request) -> pods.Kubelets:
+    """How to reach kubelets. The token is read at each request: the kubelets may have started again."""
+    path = request.app.get(KUBELET_TOKEN)
+    headers = {"Authorization": f"Bearer {path.read_text()}"} if path and path.exists() else {}
+    return pods.Kubelets(request.app[SESSION], headers)
 
 
 async def _ok(request: web.Request) -> web.Response:
@@ -283,9 +300,9 @@ async def _subresource(
         return answer(scale.handle(api, resource, namespace, name, request.method, request.content_type, body, options))
     if resource.key == ("", "pods"):
         if subresource in ("exec", "attach", "portforward"):
-            return await pods.stream(request, api, request.app[SESSION], namespace, name, subresource)
+            return await pods.stream(request, api, _kubelets(request), namespace, name, subresource)
         if subresource == "log":
-            return await pods.log(request, api, request.app[SESSION], namespace, name)
+            return await pods.log(request, api, _kubelets(request), namespace, name)
         if request.method == "POST":
             body = await _body(request) or {}
             if subresource == "binding":

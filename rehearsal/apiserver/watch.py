@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from . import errors, table
+from .faults import PATH
 from .kinds import Resource
 from .rules import present
 from .selectors import Predicate
@@ -66,7 +67,7 @@ async def stream(
     kind = store.kind(resource.key)
     queue: asyncio.Queue[Event | None] = asyncio.Queue()
     kind.watchers.add(queue)
-    faults.watches[queue] = request.path
+    faults.watches[queue] = request[PATH]
     version = store.version
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
     if initial or start in ("", "0"):

@@ -15,8 +15,10 @@ import functools
 import json
 import logging
 import os
+import secrets
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
@@ -48,6 +50,14 @@ def shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        out.write(text)
+    draft.replace(path)
+
+
 class ExecServer:
     """One HTTP server a node, on 127.0.0.1; the port is chosen by the kernel and told in the Node's status."""
 
@@ -60,10 +70,20 @@ class ExecServer:
         self._pods = pods
         self._netns_of = netns_of
         self._runners: list[web.AppRunner] = []
+        self._token = secrets.token_urlsafe(24)
+        _write_private(fleet.state / "kubelet-token", self._token)
+
+    @web.middleware
+    async def _authenticate(self, request: web.Request, handler: Callable) -> web.StreamResponse:
+        # Commands run as root, and every user of the machine reaches its loopback.
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not secrets.compare_digest(given.encode(), self._token.encode()):
+            raise web.HTTPUnauthorized(text="Unauthorized")
+        return await handler(request)
 
     async def start(self, node: str) -> int:
         """Serve a node and return the port."""
-        app = web.Application()
+        app = web.Application(middlewares=[self._authenticate])
         for pattern in ("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"):
             app.router.add_get(pattern, functools.partial(self._exec, node))
         runner = web.AppRunner(app, access_log=None)

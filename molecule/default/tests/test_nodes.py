@@ -17,7 +17,9 @@ def test_live_mode_is_shared(host):
 
 
 def test_option_file_says_shared_and_is_the_only_owner(host):
-    options = [line for line in host.check_output("modprobe --showconfig").splitlines() if line.startswith("options ib_core ")]
+    options = [
+        line for line in host.check_output("modprobe --showconfig").splitlines() if line.startswith("options ib_core ")
+    ]
     assert options == ["options ib_core netns_mode=1"]
     assert "ib_core.netns_mode" not in host.file("/proc/cmdline").content_string
 

@@ -44,7 +44,7 @@ def client_for(params):
         # kubernetes.core, kubernetes and urllib3 each raise their own types here; the user needs the same advice for
         # all.
         raise NoConnection(
-            f"No connection to the Kubernetes API: {error}. Check kubeconfig and context (K8S_AUTH_KUBECONFIG, "
+            f"No connection to the Kubernetes API: {str(error).rstrip('.')}. Check kubeconfig and context (K8S_AUTH_KUBECONFIG, "
             "K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same names), and that the Python library kubernetes "
             f"is installed for {sys.executable}."
         ) from error

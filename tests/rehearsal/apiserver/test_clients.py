@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,20 @@ def kubectl(cluster):
 
 def text(*objects: dict) -> str:
     return yaml.safe_dump_all(objects)
+
+
+def test_only_those_who_read_the_kubeconfig_reach_the_server(cluster):
+    """Other users of the machine share its loopback; the path in the server's URL is the secret."""
+    path = cluster.state / "kubeconfig"
+    assert path.stat().st_mode & 0o777 == 0o600
+    server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
+    with urllib.request.urlopen(f"{server}/api/v1/namespaces") as answer:
+        assert answer.status == 200
+    address = "/".join(server.split("/")[:3])
+    for guess in ("/api/v1/namespaces", "/", "/readyz", "/rehearsal/faults", "/x/api/v1/namespaces"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(address + guess)
+        assert refused.value.code == 404, guess
 
 
 def test_kubectl_applies_gets_and_deletes(kubectl):
@@ -316,4 +332,4 @@ def test_absent_folder_of_crds_is_told_before_the_start(tmp_path):
 def test_kubeconfig_is_private_and_on_loopback(cluster):
     path = cluster.state / "kubeconfig"
     server = yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"]
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server) and path.stat().st_mode & 0o777 == 0o600
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}", server) and path.stat().st_mode & 0o777 == 0o600

@@ -36,7 +36,8 @@ async def session(tmp_path):
     fleet._machines["a"] = LocalMachine("a", tmp_path)
     server = ExecServer(fleet, [POD], lambda node, uid: (uid == "u", "pod-u"))
     port = await server.start("a")
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as found:
+    headers = {"Authorization": f"Bearer {(tmp_path / 'kubelet-token').read_text()}"}
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as found:
         yield found
     await server.close()
 
@@ -55,6 +56,13 @@ async def run(session, query: list[tuple[str, str]], stdin: bytes | None = None,
 
 def words(*command: str) -> list[tuple[str, str]]:
     return [("command", word) for word in command]
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong"])
+async def test_nobody_runs_commands_without_the_token(session, tmp_path, authorization):
+    assert (tmp_path / "kubelet-token").stat().st_mode & 0o777 == 0o600
+    async with session.get("/exec/default/p/c", params=words("id"), headers={"Authorization": authorization}) as answer:
+        assert answer.status == 401
 
 
 @pytest.mark.parametrize("protocol", ["v4.channel.k8s.io", "v5.channel.k8s.io"])

@@ -61,7 +61,9 @@ def test_pod_that_refuses_exec_is_unreachable_with_the_reason():
 
 
 def test_cut_output_is_unreachable_and_the_other_pod_is_read():
-    found = gather(FakeApi([pod("a"), pod("b")]), lambda name: PROBE if name == "b" else PROBE.removesuffix("@ end\n"), "a", "b")
+    found = gather(
+        FakeApi([pod("a"), pod("b")]), lambda name: PROBE if name == "b" else PROBE.removesuffix("@ end\n"), "a", "b"
+    )
     assert "ends early" in found["a"]["reason"]
     assert found["b"]["reachable"]
 

@@ -72,7 +72,7 @@ def test_the_charts_gate(operator, cluster, fits):
 
 def test_cluster_that_does_not_answer_is_told_in_one_line():
     given = found(cluster={"host": None, "version": None, "reason": "No connection:\nrefused"})
-    assert mistakes(given) == ["Kubernetes cannot be used: No connection: refused; see the reason"]
+    assert mistakes(given) == ["Kubernetes cannot be used: No connection: refused"]
     assert mistakes(given, cluster=False) == []
 
 
