@@ -92,7 +92,7 @@ pods:
           pci: "0000:0c:01.0"
           netdev: net1
           ports:
-            1:
+            "1":
               state: ACTIVE
               gid_index: 3
 not_read:
