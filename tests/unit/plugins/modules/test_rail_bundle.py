@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from ansible.module_utils.testing import patch_module_args
 from ansible_collections.railyard.rdma.plugins.modules import rail_bundle
+from ansible_collections.railyard.rdma.tests.unit.plugins.modules import run_module
 
 MARK = "# ours"
 
@@ -18,18 +16,10 @@ MARK = "# ours"
 def run(tmp_path, capsys):
     """Run the module; returns its result."""
 
-    def call(files, folder="bundle", check=False, mark=MARK):
-        arguments = {
-            "path": str(tmp_path / folder),
-            "files": files,
-            "mark": mark,
-            "_ansible_check_mode": check,
-            "_ansible_remote_tmp": str(tmp_path),
-            "_ansible_keep_remote_files": False,
-        }
-        with patch_module_args(arguments), pytest.raises(SystemExit):
-            rail_bundle.main()
-        return json.loads(capsys.readouterr().out)
+    def call(files, check=False):
+        path = str(tmp_path / "bundle")
+        common = {"_ansible_check_mode": check, "_ansible_remote_tmp": str(tmp_path), "_ansible_keep_remote_files": False}
+        return run_module.run(rail_bundle, capsys, path=path, files=files, mark=MARK, **common)
 
     return call
 
