@@ -18,7 +18,11 @@ def run(tmp_path, capsys):
 
     def call(files, check=False):
         path = str(tmp_path / "bundle")
-        common = {"_ansible_check_mode": check, "_ansible_remote_tmp": str(tmp_path), "_ansible_keep_remote_files": False}
+        common = {
+            "_ansible_check_mode": check,
+            "_ansible_remote_tmp": str(tmp_path),
+            "_ansible_keep_remote_files": False,
+        }
         return run_module.run(rail_bundle, capsys, path=path, files=files, mark=MARK, **common)
 
     return call
