@@ -9,6 +9,8 @@ With --check nothing is written; a file that differs from its source is named an
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -31,10 +33,22 @@ def flatten(options: dict, prefix: str = "") -> list[dict]:
     return rows
 
 
+def plain(text: str) -> str:
+    """Return text with Ansible's semantic markup, such as V(keep) or P(a.b.c#role), as Markdown code."""
+    return re.sub(r"\b(?:RV|[BCEIMOPV])\(([^)#]*)[^)]*\)", r"`\1`", text)
+
+
 def cell(value: object) -> str:
     """Return text that fits into one cell of a Markdown table."""
-    text = " ".join(value) if isinstance(value, list) else str(value)
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        value = " ".join(value)
+    text = value if isinstance(value, str) else json.dumps(value)
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(value: object) -> str:
+    """Return a default as it would stand in YAML flow style, for a cell."""
+    return cell(value if isinstance(value, str) and value else json.dumps(value))
 
 
 def role_readme(role: Path) -> str:
@@ -43,7 +57,7 @@ def role_readme(role: Path) -> str:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters["cell"] = cell
+    environment.filters.update(cell=cell, code=code, plain=plain)
     template = environment.get_template("role_readme.md.j2")
     entries = [{"name": name, **spec, "rows": flatten(spec.get("options"))} for name, spec in specs.items()]
     return template.render(role=role.name, entries=entries).rstrip() + "\n"

@@ -16,7 +16,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import
 from hypothesis import given
 from hypothesis import strategies as st
 
-HERE = {"rdma0", "net1"}
+HERE = frozenset({"rdma0", "net1"})
 V1, V2 = "IB/RoCE v1\n", "RoCE v2\n"
 
 

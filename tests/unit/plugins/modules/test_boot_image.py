@@ -23,7 +23,7 @@ class Builder:
         self.code = 0
         self.commands: list = []
 
-    def run_command(self, _module, command, **_more):
+    def run_command(self, command, **_more):
         self.commands.append(command)
         if self.data is not None:
             with self.place.open("r+b") as file:
@@ -52,10 +52,7 @@ def node(tmp_path):
 def builder(node, monkeypatch):
     builder = Builder(node.image)
     monkeypatch.setattr(boot_image, "can_build", lambda tree: True)
-    monkeypatch.setattr(
-        "ansible.module_utils.basic.AnsibleModule.run_command",
-        lambda module, command, **more: builder.run_command(module, command, **more),
-    )
+    monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.run_command", builder.run_command)
     return builder
 
 
