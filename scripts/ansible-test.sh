@@ -36,4 +36,12 @@ export PATH
 cd .build/ansible_collections/railyard/rdma
 # What the tarball does not hold follows the project's own lint rules (ruff), not those for collections.
 ansible-test sanity --color no --exclude rehearsal/ --exclude scripts/ --exclude molecule/ --exclude tests/rehearsal/ --exclude tests/golden/ "$@"
-ansible-test units --color no --python default
+# Units: on the oldest Python of managed nodes, and on that of the controller.
+controller=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+for version in 3.9 "$controller"; do
+  if command -v "python$version" >/dev/null; then
+    ansible-test units --color no --venv --python "$version"
+  else
+    echo "Skipped: no Python $version on this machine, so the unit tests did not run with it."
+  fi
+done
