@@ -28,12 +28,15 @@ fi
 wc -l <"$work/listing"
 
 empty=$work/installed
+# With the checkout's own path configured, ansible-galaxy would find the collection there and do nothing.
+export ANSIBLE_COLLECTIONS_PATH=$empty
+unset ANSIBLE_CONFIG
 ansible-galaxy collection install "$tarball" -p "$empty" --no-deps >/dev/null
 cp -r "$root/inventories/examples/a100-sriov-node" "$work/inventory"
 cd "$work"
 for dependency in "$root"/collections/ansible_collections/*; do
   if [ "$(basename "$dependency")" != railyard ]; then ln -s "$dependency" "$empty/ansible_collections/"; fi
 done
-env -u ANSIBLE_CONFIG ANSIBLE_COLLECTIONS_PATH="$empty" ansible-playbook railyard.rdma.render -i "$work/inventory" -e render_dir="$work/rendered"
+ansible-playbook railyard.rdma.render -i "$work/inventory" -e render_dir="$work/rendered"
 find "$work/rendered" -type f -size +0 | sort
 find "$work/rendered" -type f -size +0 | grep -q nicclusterpolicy
