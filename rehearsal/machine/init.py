@@ -103,6 +103,11 @@ def _enter(root: Path, boot_id: str, cmdline: str) -> None:
     os.setsid()
     os.umask(0o022)
     Path("/proc/self/comm").write_text("init", encoding="ascii")
+    # The node's memory of its boots, where a real one has its journal.
+    journal = Path("/var/lib/rehearsal/boots")
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.open("a", encoding="ascii") as lines:
+        lines.write(f"{boot_id}\n")
 
 
 def _spawn_sshd() -> subprocess.Popen[bytes]:
