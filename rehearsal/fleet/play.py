@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import selectors
@@ -21,6 +22,8 @@ from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.lifecycle import ROOT
 from rehearsal.fleet.state import Process, State, end
 
+#: The playbook that ends with a report; others are judged by their recap alone.
+SITE = "site.yml"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RECAP = re.compile(r"^(\S+)\s+:\s+((?:[a-z]+=\d+\s*)+)$")
 
@@ -68,6 +71,26 @@ def verdict(code: int, recap: list[Recap], second: bool) -> tuple[bool, str]:
             f"{host}={count}" for host, count in changed.items()
         )
     return True, f"{name}: good, changed=0 on {len(recap)} hosts"
+
+
+def judge_report(text: str | None) -> str | None:
+    """What speaks against a run by the report that site.yml wrote; None when every node passed.
+
+    The play itself fails on error findings only; a check that could not be made leaves `unknown`, and a rehearsal where
+    something could not be looked at has shown nothing.
+
+    :param text: the report (role report, `report_file`); None when there is none.
+    """
+    if text is None:
+        return "no report was written"
+    try:
+        rows = json.loads(text)["rows"]
+        bad = [f"{row['node']} {row['verdict']}" for row in rows if row["verdict"] != "pass"]
+    except (ValueError, KeyError, TypeError) as error:
+        return f"the report cannot be read ({type(error).__name__}: {error})"
+    if not rows:
+        return "the report has no node"
+    return f"not passed: {', '.join(bad)}" if bad else None
 
 
 def environment(state: State) -> dict[str, str]:
@@ -141,10 +164,17 @@ def run_twice(
     """The playbook twice; True when both runs are good and the second changed nothing."""
     lines, good = [], True
     for number in (1, 2):
+        report = state.folder / f"report-{number}.json"
+        report.unlink(missing_ok=True)
+        options = [*extra, "-e", json.dumps({"report_file": str(report)})]
         code, output = play(
-            state, f"{playbook.stem}-{number}", playbook, [*inventories, state.folder / "inventory.yml"], extra, say
+            state, f"{playbook.stem}-{number}", playbook, [*inventories, state.folder / "inventory.yml"], options, say
         )
         fine, sentence = verdict(code, read_recap(output), second=number == 2)
+        if fine and playbook.name == SITE:
+            against = judge_report(report.read_text(encoding="utf-8") if report.exists() else None)
+            if against:
+                fine, sentence = False, f"{sentence}; but {against}"
         lines.append(sentence)
         good = good and fine
         if not fine:

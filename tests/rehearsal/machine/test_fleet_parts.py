@@ -247,6 +247,24 @@ def test_recap_is_read():
 
 
 @pytest.mark.parametrize(
+    ("report", "against"),
+    [
+        ('{"rows": [{"node": "a", "verdict": "pass"}]}', None),
+        ('{"rows": [{"node": "a", "verdict": "pass"}, {"node": "b", "verdict": "unknown"}]}', "not passed: b unknown"),
+        ('{"rows": [{"node": "a", "verdict": "fail"}]}', "not passed: a fail"),
+        ('{"rows": []}', "no node"),
+        (None, "no report"),
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"rows": [{"node": "a"}]}', "cannot be read"),
+    ],
+)
+def test_a_rehearsal_passes_only_when_every_node_passed(report, against):
+    found = play.judge_report(report)
+    assert found is None if against is None else against in found
+
+
+@pytest.mark.parametrize(
     ("code", "changed", "failed", "second", "good", "text"),
     [
         (0, 3, 0, False, True, "changed=3"),
