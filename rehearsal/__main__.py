@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""``python -m rehearsal up|down|status|run``: a simulated fleet on this machine."""
+"""``python -m rehearsal up|down|status|run|faults``: a simulated fleet on this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The collection is found without installing it, as Ansible finds it through ansible.cfg.
 sys.path.insert(0, str(ROOT / "collections"))
 
-from rehearsal.fleet import lifecycle, play, specs
+from rehearsal.fleet import faults, lifecycle, play, specs
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.state import State
 
@@ -54,6 +54,13 @@ def parser() -> argparse.ArgumentParser:
     nodes.add_argument(
         "--crds", type=Path, help="folder of CRD files for strict validation (default: where one is known)"
     )
+    nodes.add_argument(
+        "--fault",
+        metavar="NODE=NAME",
+        action="append",
+        default=[],
+        help="a fault for a node; may be repeated (python -m rehearsal faults lists them)",
+    )
     nodes.add_argument("--no-cluster", action="store_true", help="only the nodes, no Kubernetes API and no operators")
 
     start = commands.add_parser("up", parents=[state, nodes], help="start a fleet and leave it running")
@@ -72,6 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "down", parents=[state], help="end the fleet, also after a crash, and remove its files but the logs"
     )
     commands.add_parser("status", parents=[state], help="show the parts; exit code 1 when one is not well")
+    commands.add_parser("faults", help="list the faults with the finding that each must give")
     run = commands.add_parser("run", parents=[state, nodes], help="fleet up, the playbook twice, verdict, fleet down")
     run.add_argument(
         "-i", "--inventory", type=Path, action="append", help="may be repeated (default: inventories/rehearsal)"
@@ -87,9 +95,33 @@ def inventories_of(options: argparse.Namespace) -> list[Path]:
     return [path.absolute() for path in options.inventory or [ROOT / "inventories/rehearsal"]]
 
 
+def faults_of(words: list[str]) -> dict[str, list[str]]:
+    """NODE=NAME words as names by node; FleetError for another form."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        node, mark, name = word.partition("=")
+        if not (node and mark and name):
+            raise FleetError(f"--fault: got {word!r}, must be NODE=NAME, for example gpu-1=stale-boot-image")
+        found.setdefault(node, []).append(name)
+    return found
+
+
+def list_faults() -> str:
+    """One paragraph for each fault: name, finding, mode that it needs, what happens, source."""
+    catalogue, lines = faults.Catalogue(), []
+    for name in catalogue.names():
+        fault = catalogue.get(name)
+        where = "" if fault.rail is None else f" on rail {fault.rail}"
+        needs = f" (in {fault.mode} mode)" if fault.mode else ""
+        follows = f", with it {', '.join(fault.also)}" if fault.also else ""
+        lines += [f"{name}: {fault.finding}{where}{needs}{follows}", f"    {fault.about}"]
+        lines += [f"    Source: {'; '.join(fault.source)}", ""]
+    return "\n".join(lines[:-1])
+
+
 def fleet_of(options: argparse.Namespace) -> lifecycle.Fleet:
     """The fleet that the arguments describe."""
-    chosen = {"driver": options.driver, "initial_mode": options.initial_mode}
+    chosen = {"driver": options.driver, "initial_mode": options.initial_mode, "faults": faults_of(options.fault)}
     if getattr(options, "nodes", None) is not None:
         nodes = specs.from_shape(options.nodes, options.shape, **chosen)
     else:
@@ -120,6 +152,9 @@ def run(state: State, options: argparse.Namespace) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Exit code: 0 good; 1 the fleet or the play is not; 2 wrong arguments; 130 and 143 after ctrl-C and SIGTERM."""
     options = parser().parse_args(argv)
+    if options.command == "faults":
+        print(list_faults())
+        return 0
     state = State(options.state)
     caught: list[int] = []
 

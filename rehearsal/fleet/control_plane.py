@@ -149,22 +149,29 @@ def start(state: State, assets: Path) -> None:
     (state.folder / "kubeconfig").chmod(0o600)
 
 
-def request(state: State, path: str, body: dict[str, Any] | None = None, timeout: float = 2.0) -> tuple[int, bytes]:
-    """GET (or POST of ``body``) to the server that STATE/kubeconfig names; (HTTP status, body). OSError when it does
-    not answer, ValueError when the kubeconfig is none.
+def request(
+    state: State,
+    path: str,
+    body: dict[str, Any] | None = None,
+    timeout: float = 2.0,
+    method: str | None = None,
+    content: str = "application/json",
+) -> tuple[int, bytes]:
+    """GET (or POST of ``body``, unless another method is given) to the server that STATE/kubeconfig names; (HTTP
+    status, body). OSError when it does not answer, ValueError when the kubeconfig is none.
     """
     config = yaml.safe_load((state.folder / "kubeconfig").read_text(encoding="utf-8"))
     if not isinstance(config, dict):
         raise ValueError("kubeconfig holds no configuration")
     cluster, user = config["clusters"][0]["cluster"], config["users"][0].get("user") or {}
-    headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    headers = {"Accept": "application/json", "Content-Type": content}
     if user.get("token"):
         headers["Authorization"] = f"Bearer {user['token']}"
     data = None if body is None else json.dumps(body).encode()
     context = None
     if cluster["server"].startswith("https:"):
         context = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
-    message = urllib.request.Request(cluster["server"] + path, data=data, headers=headers)
+    message = urllib.request.Request(cluster["server"] + path, data=data, headers=headers, method=method)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
     try:
         with opener.open(message, timeout=timeout) as answer:

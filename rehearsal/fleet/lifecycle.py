@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rehearsal.fleet import checks, connection, control_plane
+from rehearsal.fleet import checks, cluster_faults, connection, control_plane
 from rehearsal.fleet import state as fleet_state
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.state import KEPT, Process, State
@@ -75,7 +75,7 @@ def _stands(state: State, fleet: Fleet, say: Say) -> bool:
     if owner is not None and owner.alive() and owner.pid != os.getpid():
         raise FleetError(f"the fleet in {state.folder} belongs to the running command {owner.pid}: end that first")
     if record["phase"] == "up" and owner is None and all(process.alive() for process in processes):
-        if record["nodes"] == [spec["name"] for spec in fleet.specs] and record["cluster"] == fleet.cluster:
+        if _described(state, fleet.specs) and record["cluster"] == fleet.cluster:
             say("fleet is up already")
             return True
         raise FleetError(
@@ -85,6 +85,14 @@ def _stands(state: State, fleet: Fleet, say: Say) -> bool:
     say("ending what an earlier run left behind")
     _clean(state, say)
     return False
+
+
+def _described(state: State, specs: list[dict[str, Any]]) -> bool:
+    """Whether the fleet that is up has the nodes of the specs, with the same faults."""
+    if (state.read() or {}).get("nodes") != [spec["name"] for spec in specs]:
+        return False
+    have = [read_json(state.folder / "nodes" / spec["name"] / "spec.json") or {} for spec in specs]
+    return [spec.get("faults") for spec in have] == [spec.get("faults") for spec in specs]
 
 
 def _start(state: State, fleet: Fleet, say: Say) -> None:
@@ -111,11 +119,17 @@ def _start(state: State, fleet: Fleet, say: Say) -> None:
         step("API server is ready" + (f" (kube-apiserver of {assets})" if assets else ""))
     for spec in fleet.specs:
         boot = _wait_node(state, spec["name"])
-        step(f"node {spec['name']} is up: {spec['shape']}, {len(spec['rails'])} rails, netns mode {boot['netns_mode']}")
+        faulty = f", faults: {', '.join(spec['faults'])}" if spec.get("faults") else ""
+        step(
+            f"node {spec['name']} is up: {spec['shape']}, {len(spec['rails'])} rails, netns mode "
+            f"{boot['netns_mode']}{faulty}"
+        )
     if fleet.cluster:
         _python_part(state, "operators", "operators", "rehearsal.operators")
         _wait_operators(state, [spec["name"] for spec in fleet.specs])
         step("operators are at work, nodes are ready")
+        for sentence in cluster_faults.inject(state, fleet.specs):
+            step(sentence)
     connection.write(state.folder, fleet.specs, fleet.python, fleet.cluster)
 
 

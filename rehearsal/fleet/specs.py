@@ -17,31 +17,48 @@ from typing import Any
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 
+from rehearsal.fleet import faults as fault_catalogue
 from rehearsal.fleet.errors import FleetError
 
 GROUP = "gpu_nodes"
 DRIVERS, MODES = ("doca_ofed", "inbox"), ("shared", "exclusive")
 # Firmware of ConnectX cards comes with this many VFs enabled when nothing else is known of a shape.
 DEFAULT_VFS_MAX = 8
+# Where the inventory lists rails and names no shape: the label's value, and a NIC that the SR-IOV operator knows.
+OWN_SHAPE = "rails-of-the-inventory"
+NIC = {"vendor": "15b3", "model": "ConnectX-5 Ex", "pf_device": "1019", "vf_device": "101a"}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 
 def from_shape(
-    count: int, shape: str, driver: str = "doca_ofed", initial_mode: str = "exclusive"
+    count: int,
+    shape: str,
+    driver: str = "doca_ofed",
+    initial_mode: str = "exclusive",
+    faults: dict[str, list[str]] | None = None,
 ) -> list[dict[str, Any]]:
-    """``count`` nodes gpu-1, gpu-2 … of one shape."""
+    """``count`` nodes gpu-1, gpu-2 … of one shape. faults: names of faults by node."""
     if count < 1:
         raise FleetError(f"--nodes must be 1 or more, got {count}")
-    return [
+    nodes = [
         spec(f"gpu-{number}", number, shape, driver=driver, initial_mode=initial_mode) for number in range(1, count + 1)
     ]
+    return with_faults(nodes, {node["name"]: {"rails_shape": shape} for node in nodes}, faults or {})
 
 
 def from_inventory(
-    paths: list[Path], driver: str = "doca_ofed", initial_mode: str = "exclusive"
+    paths: list[Path],
+    driver: str = "doca_ofed",
+    initial_mode: str = "exclusive",
+    faults: dict[str, list[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """One node per host of group gpu_nodes. Uses the hosts' rails_shape and rails, and, when there, the host variables
-    rehearsal_driver, rehearsal_initial_mode and rehearsal_labels.
+    rehearsal_driver, rehearsal_initial_mode, rehearsal_labels and rehearsal_faults.
+
+    A host without a shape needs rails; it gets the labels that rails_node_selector asks for, and rails_mtu and
+    rails_ip_family in the shape's place.
+
+    :param faults: names of faults by host, besides those of the inventory.
     """
     data = read_inventory(paths)
     hosts = hosts_of(data, GROUP)
@@ -62,9 +79,33 @@ def from_inventory(
                 driver=own.get("rehearsal_driver", driver),
                 initial_mode=own.get("rehearsal_initial_mode", initial_mode),
                 labels=own.get("rehearsal_labels"),
+                own=own,
             )
         )
-    return nodes
+    return with_faults(nodes, variables, faults or {})
+
+
+def with_faults(
+    nodes: list[dict[str, Any]], variables: dict[str, dict[str, Any]], chosen: dict[str, list[str]]
+) -> list[dict[str, Any]]:
+    """The nodes with the faults that ``chosen`` and the host variable rehearsal_faults name, each once; FleetError for
+    a node or a fault that does not exist.
+    """
+    names = [node["name"] for node in nodes]
+    for name in chosen:
+        if name not in names:
+            raise FleetError(f"--fault {name}=…: there is no such node; the fleet has {', '.join(names)}")
+    catalogue_of_faults, result = fault_catalogue.Catalogue(), []
+    for node in nodes:
+        own = variables.get(node["name"], {})
+        listed = own.get("rehearsal_faults") or []
+        if not isinstance(listed, list):
+            raise FleetError(
+                f"host {node['name']}: rehearsal_faults: got {listed!r}, must be a list of names of faults"
+            )
+        found = [catalogue_of_faults.get(name) for name in dict.fromkeys([*listed, *chosen.get(node["name"], [])])]
+        result.append(fault_catalogue.apply(node, found, own) if found else node)
+    return result
 
 
 def read_inventory(paths: list[Path]) -> dict[str, Any]:
@@ -118,8 +159,12 @@ def spec(
     driver: str = "doca_ofed",
     initial_mode: str = "exclusive",
     labels: dict[str, str] | None = None,
+    own: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The specification of one node; FleetError names the host and what is allowed."""
+    """The specification of one node; FleetError names the host and what is allowed.
+
+    :param own: the host's variables, read when it names no shape.
+    """
     if not _NAME.fullmatch(name):
         raise FleetError(
             f"host {name!r} cannot be a node: lower-case letters, digits, '-' and '.', at most 63 characters"
@@ -127,17 +172,17 @@ def spec(
     for what, got, allowed in (("driver", driver, DRIVERS), ("initial mode", initial_mode, MODES)):
         if got not in allowed:
             raise FleetError(f"host {name}: {what} {got!r} is not one of {', '.join(allowed)}")
-    if not shape_name:
-        raise FleetError(f"host {name} has no rails_shape: a rehearsal node needs a shape of the catalogue")
-    try:
-        shape = catalogue.get(shape_name)
-    except catalogue.CatalogueError as error:
-        raise FleetError(f"host {name}: {error}") from None
-    if shape.get("refused"):
-        raise FleetError(f"host {name}: shape {shape_name} has no rails that could be rehearsed: {shape['refused']}")
+    if shape_name:
+        shape = catalogue_shape(name, shape_name)
+    elif rails is not None:
+        own = own or {}
+        shape = {"pfs": [], "nic": NIC, "mtu": own.get("rails_mtu"), "ip_family": own.get("rails_ip_family")}
+        labels = {**(own.get("rails_node_selector") or {}), **(labels or {})}
+    else:
+        raise FleetError(f"host {name} has no rails_shape: a rehearsal node needs a shape of the catalogue, or `rails`")
     return {
         "name": name,
-        "shape": shape_name,
+        "shape": shape_name or OWN_SHAPE,
         "rails": node_rails(name, shape, rails),
         "front_end": list(shape.get("front_end_nics") or []),
         "nic": shape.get("nic") or {},
@@ -150,6 +195,17 @@ def spec(
         "address": f"10.140.{number // 250}.{number % 250 + 1 if number >= 250 else number}",
         "labels": labels or {},
     }
+
+
+def catalogue_shape(host: str, name: str) -> dict[str, Any]:
+    """A shape that has rails; FleetError."""
+    try:
+        shape = catalogue.get(name)
+    except catalogue.CatalogueError as error:
+        raise FleetError(f"host {host}: {error}") from None
+    if shape.get("refused"):
+        raise FleetError(f"host {host}: shape {name} has no rails that could be rehearsed: {shape['refused']}")
+    return shape
 
 
 def node_rails(name: str, shape: dict[str, Any], own: list[dict[str, Any]] | None) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rehearsal.machine import init, linux, relay
+from rehearsal.machine import faults, init, linux, relay
 from rehearsal.machine.bootmode import BootFailure, boot_mode
 from rehearsal.machine.init import OFF, PANIC, REBOOT
 from rehearsal.machine.status import NodeStatus
@@ -81,6 +81,10 @@ def _boot(
     children.append(init_pid)
 
     wait_for_sshd(init_pid)
+    try:
+        faults.write_sysfs(root, spec)
+    except OSError as error:
+        raise BootFailure(str(error)) from None
     facts = {
         "init_pid": init_pid,
         "root": f"/proc/{init_pid}/root",

@@ -20,7 +20,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from rehearsal.machine import linux
+from rehearsal.machine import faults, linux
 
 TOOLS = Path(__file__).parent / "tools"
 RDMA_TOOL = Path(__file__).parent.parent / "kernel" / "tools" / "rdma"
@@ -34,7 +34,7 @@ EMPTY = {"root": 0o700, "home": 0o755, "boot": 0o755, "tmp": 0o1777, "run": 0o75
 HIDDEN = {
     "var/tmp": 0o1777, "var/log": 0o755, "etc/ssh": 0o755, "etc/modprobe.d": 0o755, "usr/lib/modprobe.d": 0o755,
     "usr/lib/modules": 0o755, "usr/local/lib/modprobe.d": 0o755, "etc/initramfs-tools": 0o755,
-    "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755,
+    "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755, "etc/cni": 0o755,
 }  # fmt: skip
 # In a user namespace only folders made by us can be written to, so these are made in the upper layer.
 WRITABLE = ("usr/bin", "usr/sbin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/sbin", "var/lib")
@@ -146,6 +146,7 @@ def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> N
         _write(root / "etc/modprobe.d/ib_core.conf", "options ib_core netns_mode=0\n")
     _write(root / "etc/initramfs-tools/initramfs.conf", "MODULES=most\nCOMPRESS=gzip\n")
     _install_tools(root)
+    faults.put_on_disk(root, spec, "before_image", _write)
     done = subprocess.run(
         ["chroot", str(root), "/usr/sbin/update-initramfs", "-c", "-k", kernel],
         capture_output=True,
@@ -154,6 +155,7 @@ def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> N
     )
     if done.returncode != 0:
         raise OSError(f"the first boot image was not built: {done.stderr.strip() or done.stdout.strip()}")
+    faults.put_on_disk(root, spec, "after_image", _write)
 
 
 def _write(path: Path, text: str | bytes, mode: int = 0o644) -> None:

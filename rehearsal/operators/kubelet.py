@@ -52,6 +52,7 @@ BINARIES = {
     SRIOV_DAEMON: {"sriov", "rdma", "ib-sriov", "ovs"},
 }
 MULTUS = "kube-multus-ds"
+MULTUS_CONFIG = "00-multus.conf"
 
 
 class AdmissionError(Exception):
@@ -77,6 +78,15 @@ def allocate_devices(requests: dict, offers: dict[str, list[str]], used: set[str
         chosen[resource] = random.Random(f"{seed}/{resource}").sample(free, int(amount))
         used = used | set(chosen[resource])
     return chosen
+
+
+def multus_is_called(names: list[str]) -> bool:
+    """Whether the container runtime calls Multus, from the names in /etc/cni/net.d beside Multus' own file.
+
+    The runtime takes the first configuration by name and no other (k8snetworkplumbingwg/multus-cni#298).
+    """
+    configs = [name for name in names if name.endswith((".conf", ".conflist", ".json"))]
+    return min([*configs, MULTUS_CONFIG]) == MULTUS_CONFIG
 
 
 def attachments(pod: dict, find_nad, devices: dict[str, list[str]]) -> list[dict]:
@@ -328,8 +338,12 @@ class Kubelets(Controller):
         script = 'ip netns add "$1"; ip link add name "$2" type veth peer name eth0 netns "$1"; ip link set dev "$2" up'
         await machine.shell(script, row["netns"], f"veth{uid[:8]}")
         inside = 'ip link set dev lo up; ip addr add "$1/24" dev eth0; ip link set dev eth0 up'
-        await machine.shell(inside, row["address"], netns=row["netns"])
-        if not annotations_of(pod).get(NETWORKS_ANNOTATION) or not self._daemon_on(MULTUS, node):
+        configs = await machine.shell(
+            f"{inside}; ls /etc/cni/net.d 2>/dev/null || true", row["address"], netns=row["netns"]
+        )
+        if not annotations_of(pod).get(NETWORKS_ANNOTATION):
+            return
+        if not self._daemon_on(MULTUS, node) or not multus_is_called(configs.split()):
             return  # without Multus nobody reads the annotation
         try:
             wanted = attachments(pod, lambda space, name: self.cache(NAD).get(name, space), row["devices"])
