@@ -29,7 +29,10 @@ help: ## Show the targets
 rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
 	$(RUN) python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
-test: lint unit golden tarball fleet-tests sanity oldest molecule rehearse ## Everything that CI runs
+# Two at a time, the long ones first; each shows its output when it ends.
+test: .venv/test ## Everything that CI runs
+	$(MAKE) --no-print-directory -j2 --output-sync=target fleet-tests sanity oldest rehearse molecule lint golden tarball unit
+	@echo "All checks passed: fleet-tests sanity oldest rehearse molecule lint golden tarball unit"
 
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	$(RUN) ruff check .
