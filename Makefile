@@ -12,13 +12,22 @@ SHELL := /bin/bash
 INVENTORY ?= inventories/rehearsal
 CACHE := $(CURDIR)/.cache
 STATE := .rehearsal
-# Installers keep the user's configuration (mirrors, proxies) but cache here.
+# What runs gets a home and a temporary folder of its own, so nothing stays behind outside the checkout. Installers keep
+# the user's configuration (mirrors, proxies) and cache here.
+ifeq ($(MAKELEVEL),0)
+USER_PATH := $(PATH)
+export PIP_CONFIG_FILE ?= $(firstword $(wildcard $(HOME)/.config/pip/pip.conf $(HOME)/.pip/pip.conf))
+export npm_config_userconfig ?= $(HOME)/.npmrc
+endif
+export USER_PATH
 export PIP_CACHE_DIR := $(CACHE)/pip
 export npm_config_cache := $(CACHE)/npm
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# What runs gets a home and a temporary folder of its own, so nothing stays behind outside the checkout.
-RUN = env HOME=$(CACHE)/home TMPDIR=$(CACHE)/tmp ANSIBLE_CONFIG=$(CURDIR)/ansible.cfg PYTHONDONTWRITEBYTECODE=1 \
-	PATH="$(CURDIR)/.venv/bin:$(CACHE)/bin:$$PATH"
+export HOME := $(CACHE)/home
+export TMPDIR := $(CACHE)/tmp
+export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
+export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help rehearse test lint unit golden fleet-tests sanity molecule oldest tarball rehearse-twice \
 	fleet-up fleet-down docs pin clean system-packages
@@ -27,7 +36,7 @@ help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
-	$(RUN) python -m rehearsal run -i $(INVENTORY) --state $(STATE)
+	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
 # Two at a time, the long ones first; each shows its output when it ends.
 test: .venv/test ## Everything that CI runs
@@ -35,54 +44,54 @@ test: .venv/test ## Everything that CI runs
 	@echo "All checks passed: fleet-tests sanity oldest rehearse molecule lint golden tarball unit"
 
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
-	$(RUN) ruff check .
-	$(RUN) ruff format --check .
-	$(RUN) bash -c 'shopt -s globstar; if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; fi'
-	$(RUN) yamllint --strict .
-	$(RUN) ansible-lint --offline
-	$(RUN) python scripts/generate_docs.py --check
+	ruff check .
+	ruff format --check .
+	bash -c 'shopt -s globstar; if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; fi'
+	yamllint --strict .
+	ansible-lint --offline
+	python scripts/generate_docs.py --check
 
 unit: .venv/test ## Tests of the pure code and the modules
-	$(RUN) pytest -q tests/unit
+	pytest -q tests/unit
 
 golden: .venv/test ## Rendered objects against the published ones
-	$(RUN) pytest -q tests/golden
+	pytest -q tests/golden
 
 fleet-tests: .venv/test ## Tests of and over the simulated fleet
-	$(RUN) pytest -q tests/rehearsal
+	pytest -q tests/rehearsal
 
 sanity: .venv/test ## ansible-test sanity and units
-	$(RUN) scripts/ansible-test.sh
+	scripts/ansible-test.sh
 
 oldest: .venv/test ## The oldest supported pair: ansible-core 2.19 on Python 3.11
-	$(RUN) scripts/test-oldest.sh
+	scripts/test-oldest.sh
 
 molecule: .venv/test ## molecule scenario default on rehearsal nodes
-	$(RUN) env MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s default
+	MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s default
 
 tarball: .venv/test ## Build the collection, check its content, render from the installed copy
-	$(RUN) scripts/test-tarball.sh
+	scripts/test-tarball.sh
 
 fleet-up: .venv/rehearsal ## Start the fleet and leave it running
-	$(RUN) python -m rehearsal up -i $(INVENTORY) --state $(STATE)
+	python -m rehearsal up -i $(INVENTORY) --state $(STATE)
 
 fleet-down: .venv/rehearsal ## End the fleet, also after a crash
-	$(RUN) python -m rehearsal down --state $(STATE)
+	python -m rehearsal down --state $(STATE)
 
 docs: .venv/test ## Write the generated documents
-	$(RUN) python scripts/generate_docs.py
+	python scripts/generate_docs.py
 
 system-packages:
-	@scripts/system-packages.sh
+	@PATH="$(USER_PATH)" scripts/system-packages.sh
 
 .venv/python: scripts/find-python.sh | system-packages
-	@python=$$(scripts/find-python.sh); rm -rf .venv; mkdir -p $(CACHE)/home $(CACHE)/tmp; \
+	@python=$$(PATH="$(USER_PATH)" scripts/find-python.sh); rm -rf .venv; mkdir -p $(CACHE)/home $(CACHE)/tmp; \
 	echo "Virtual environment with $$python"; "$$python" -m venv .venv; touch $@
 
 .venv/rehearsal: .venv/python requirements.txt rehearsal/requirements.txt constraints.txt collections/requirements.yml scripts/fetch_collections.py scripts/fetch_helm.py
 	.venv/bin/pip install --quiet -c constraints.txt ansible-core -r requirements.txt -r rehearsal/requirements.txt
-	PATH="$(CURDIR)/.venv/bin:$$PATH" HOME=$(CACHE)/home .venv/bin/python scripts/fetch_collections.py
-	.venv/bin/python scripts/fetch_helm.py $(CACHE)/bin
+	python scripts/fetch_collections.py
+	python scripts/fetch_helm.py $(CACHE)/bin
 	@touch $@
 
 .venv/test: .venv/rehearsal tests/requirements.txt
@@ -90,6 +99,6 @@ system-packages:
 	@touch $@
 
 clean: ## Remove everything that make made below the checkout
-	@if [ -e $(STATE)/fleet.json ] && [ -x .venv/bin/python ]; then $(RUN) python -m rehearsal down --state $(STATE); fi
+	@if [ -e $(STATE)/fleet.json ] && [ -x .venv/bin/python ]; then python -m rehearsal down --state $(STATE); fi
 	rm -rf .venv .venv-oldest .cache .build .ansible .pytest_cache .ruff_cache .hypothesis tests/output $(STATE)
 	find collections/ansible_collections -mindepth 1 -maxdepth 1 ! -name railyard -exec rm -rf {} +
