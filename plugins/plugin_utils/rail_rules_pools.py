@@ -129,8 +129,9 @@ def capacity(intents: list[Intent]) -> list[Mistake]:
         if blocks < nodes:
             allowed = f"blocks for {nodes} nodes; {pool.net} has {blocks} of this size"
             found.append(mistake(f"{pool.path}.{size}", pool.given[size], allowed))
+        if not blocks:
             continue
-        free = pool.least_free(max(nodes, 1))
+        free = pool.least_free(max(min(nodes, blocks), 1))
         for intent in users:
             vfs = intent.vfs_per_pf if intent.network == "sriov" else 1
             using = sum(pool.name in pools_of_rail(intent, rail["rail"]) for rail in intent.rails)

@@ -623,3 +623,10 @@ def test_all_mistakes_come_in_one_go_and_each_once():
 def test_hosts_are_named_when_they_differ():
     _model, found = rail_model.build({"a": B4, "b": {**B4, "rails_mtu": 1}, "c": {**B4, "rails_mtu": 1}})
     assert [str(item) for item in found] == ["rails_mtu (on b, c): got 1; allowed: 1280 to 9978 bytes"]
+
+
+def test_too_few_blocks_do_not_hide_that_a_block_is_too_small():
+    model, found = rail_model.build({n: {**B4, **pool(subnet="192.168.0.0/28", per_node_block_size=8)} for n in "ab"})
+    assert model is None
+    told = [str(item) for item in found]
+    assert any("blocks for 2 nodes" in text for text in told) and any("16 or more addresses" in text for text in told)
