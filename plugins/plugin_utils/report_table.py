@@ -11,6 +11,7 @@ import unicodedata
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import verdict
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
     device_of,
+    forced_class,
     interfaces,
     usable_rails,
 )
@@ -65,8 +66,8 @@ def classes(context: Context) -> list[str]:
     found = set()
     for interface in interfaces(context.layout, context.pod).values():
         name = device_of(context.pod, interface) if interface else None
-        for port in context.pod["devices"][name]["ports"].values() if name else ():
-            forced = port["traffic_class"]
+        for port in context.pod["devices"][name]["ports"] if name else ():
+            forced = forced_class(context, name, port)
             found.add({"set": str(forced["value"]), "unset": "app", "absent": "app"}.get(forced["state"], NOT_KNOWN))
     return sorted(found)
 

@@ -60,6 +60,27 @@ def device_of(pod: dict, interface: str) -> str | None:
     return None
 
 
+def forced_class(context: Context, device: str, port: str) -> dict:
+    """The traffic class that a port of the pod's device forces: as the pod sees it, else as its node does.
+
+    In shared mode the kernel shows a pod a stand-in of the device that lacks the driver's own folders (compat device,
+    add_one_compat_dev in drivers/infiniband/core/device.c): tc is absent there, whatever the device forces.
+
+    :returns: ``{state, value, …}`` as parse_traffic_class does; state None with a reason when it is not known.
+    """
+    seen = context.pod["devices"][device]
+    own = seen["ports"][port]["traffic_class"]
+    if own["state"] != "absent" or context.pod.get("netns_mode") != "shared":
+        return own
+    for other in ((context.facts or {}).get("devices") or {}).values():
+        if seen.get("pci") is not None and other.get("pci") == seen["pci"]:
+            told = {str(number): entry for number, entry in other["ports"].items()}.get(str(port))
+            if told is not None:
+                return told["traffic_class"]
+    reason = f"pods do not see it in shared mode, and there are no facts of the node about {seen.get('pci') or device}"
+    return {"state": None, "value": None, "rules": [], "reason": reason}
+
+
 def routable_addresses(pod: dict, interface: str) -> list[str]:
     """Addresses of the interface that traffic between nodes can use: global scope, and not tentative."""
     entries = (pod.get("netdevs") or {}).get(interface, {}).get("addresses") or []

@@ -7,7 +7,11 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import dscp
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import device_of, interfaces
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
+    device_of,
+    forced_class,
+    interfaces,
+)
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
 
@@ -20,9 +24,9 @@ def forced_class_differs(context: Context):
     writes 0, and the class that the application asks for is ignored. The class also stays behind on a VF after the
     pod is gone.
 
-    Evidence: the content of tc/1/traffic_class of the rail's device in the pod, and the class of the intent. Classes
-    that differ only in
-    the two ECN bits have the same DSCP and count as equal.
+    Evidence: the content of tc/1/traffic_class of the rail's device, and the class of the intent. In shared mode it is
+    read on the node, since pods do not see it. Classes that differ only in the two ECN bits have the same DSCP and
+    count as equal.
 
     Remedy: exclusive mode: let the rdma plugin of the network carry rdmaQoS with tc at its top level. Shared mode:
     recreate the VFs (a
@@ -37,8 +41,8 @@ def forced_class_differs(context: Context):
         name = device_of(context.pod, interface) if interface else None
         if name is None:
             continue  # GID-001, CNI-001 and RESOURCE-002 speak about missing interfaces and devices.
-        for number, port in context.pod["devices"][name]["ports"].items():
-            forced = port["traffic_class"]
+        for number in context.pod["devices"][name]["ports"]:
+            forced = forced_class(context, name, number)
             evidence = {"device": name, "port": number, "forced": forced, "wanted": wanted}
             if forced.get("state") is None:
                 reason = forced.get("reason") or "no reason given"
@@ -48,7 +52,8 @@ def forced_class_differs(context: Context):
                     f"{name} forces traffic class {forced['value']}, wanted is {wanted}",
                     f"Give the rdma plugin of the rail's network a top-level rdmaQoS with tc {wanted}."
                     if context.pod.get("netns_mode") == "exclusive"
-                    else "Recreate the VFs: an RDMA CNI left this class behind.",
+                    else "Recreate the VFs, and find what forces this class on them: an RDMA CNI leaves one behind, a boot "
+                    "service may write one.",
                     evidence,
                     rail,
                 )

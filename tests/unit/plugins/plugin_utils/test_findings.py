@@ -277,7 +277,6 @@ def test_interface_without_its_device_in_exclusive_mode():
         ({"state": "set", "value": 105}, [("QOS-001", "error", 0)]),
         ({"state": "set", "value": 40}, []),  # The same DSCP, other ECN bits.
         ({"state": "unset", "value": None}, []),
-        ({"state": "absent", "value": None}, []),
         ({"state": None, "value": None, "reason": "cannot be read"}, [("QOS-001", "unknown", 0)]),
     ],
 )
@@ -286,6 +285,39 @@ def test_forced_traffic_class(forced, expected):
     given = pod()
     given["devices"]["mlx5_20"]["ports"]["1"]["traffic_class"] = forced
     assert found(context(pod=given)) == expected
+
+
+def shared_mode(on_node):
+    """A pod that does not see rail 0's class, and facts of its node that do; None: facts without the VF."""
+    given, live = pod(), facts()
+    device = given["devices"]["mlx5_20"]
+    device["ports"]["1"]["traffic_class"] = {"state": "absent", "value": None, "rules": []}
+    told = {"pci": device["pci"], "ports": {"1": {"traffic_class": on_node}}}
+    live["devices"] = {"mlx5_20": told} if on_node else {}
+    return context(pod=given, facts=live)
+
+
+@pytest.mark.parametrize(
+    ("on_node", "expected", "cell"),
+    [
+        ({"state": "set", "value": 0}, [("QOS-001", "error", 0)], "0, 41"),
+        ({"state": "set", "value": 41}, [], "41"),
+        ({"state": "unset", "value": None}, [], "41, app"),
+        ({"state": "absent", "value": None}, [], "41, app"),  # the kernel's own driver
+        (None, [("QOS-001", "unknown", 0)], "41, ?"),
+    ],
+)
+def test_class_that_pods_do_not_see_in_shared_mode_is_read_on_the_node(on_node, expected, cell):
+    given = shared_mode(on_node)
+    assert found(given) == expected
+    assert table(given)[5] == cell
+
+
+def test_absent_class_in_exclusive_mode_is_the_kernels_own_driver():
+    given = pod(netns_mode="exclusive")
+    for device in given["devices"].values():
+        device["ports"]["1"]["traffic_class"] = {"state": "absent", "value": None, "rules": []}
+    assert found(context(pod=given)) == []
 
 
 # The frame -----------------------------------------------------------------------------------------------------------
