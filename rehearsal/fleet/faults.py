@@ -32,7 +32,7 @@ SPEC = ("num_vfs_max", "absent_rail")
 PATCH_KEYS = ("apiVersion", "kind", "name", "namespace", "patch")
 # What a text may name, as <word>: of the node, of the fault's rail, and of the intent that the node's host has.
 OF_NODE, OF_RAIL = ("node",), ("pci",)
-OF_INTENT = ("wanted_value", "other_value", "network", "network_namespace", "resource", "pool", "pool_type")
+OF_INTENT = ("wanted_value", "other_value", "mtu", "network", "network_namespace", "resource", "pool", "pool_type")
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 
 
@@ -117,7 +117,7 @@ def parse(data: Any, where: str, name: str) -> Fault:
     known = (*OF_NODE, *OF_RAIL, *OF_INTENT)
     for word in sorted(fault.placeholders - set(known)):
         raise FleetError(f"{where}: <{word}> is not known; allowed are {', '.join(f'<{k}>' for k in known)}")
-    if rail is None and fault.placeholders - set(OF_NODE) - {"wanted_value", "other_value"}:
+    if rail is None and fault.placeholders - set(OF_NODE) - {"wanted_value", "other_value", "mtu"}:
         raise FleetError(f"{where}: rail is missing, since the texts speak of a rail's values")
     return fault
 
@@ -162,7 +162,7 @@ def _words(spec: dict[str, Any], fault: Fault, variables: dict[str, Any]) -> dic
             f"host {spec['name']}: fault {fault.name} needs rails_netns_mode {wanted}, the intent has {mode}"
         )
     value = {"shared": "1", "exclusive": "0"}  # ib_core: netns_mode is the boolean "shared"
-    words |= {"wanted_value": value.pop(mode), "other_value": value.popitem()[1]}
+    words |= {"wanted_value": value.pop(mode), "other_value": value.popitem()[1], "mtu": str(layout["mtu"] or "")}
     if fault.rail is not None:
         rail = layout["rails"][fault.rail]
         pool = next((p for p in layout["pools"] or [] if not p.get("rails") or fault.rail in p["rails"]), {})

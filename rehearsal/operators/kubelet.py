@@ -338,12 +338,10 @@ class Kubelets(Controller):
         script = 'ip netns add "$1"; ip link add name "$2" type veth peer name eth0 netns "$1"; ip link set dev "$2" up'
         await machine.shell(script, row["netns"], f"veth{uid[:8]}")
         inside = 'ip link set dev lo up; ip addr add "$1/24" dev eth0; ip link set dev eth0 up'
-        configs = await machine.shell(
-            f"{inside}; ls /etc/cni/net.d 2>/dev/null || true", row["address"], netns=row["netns"]
-        )
-        if not annotations_of(pod).get(NETWORKS_ANNOTATION):
-            return
-        if not self._daemon_on(MULTUS, node) or not multus_is_called(configs.split()):
+        inside += "; ls /etc/cni/net.d 2>/dev/null || true"
+        configs = (await machine.shell(inside, row["address"], netns=row["netns"])).split()
+        called = self._daemon_on(MULTUS, node) and multus_is_called(configs)
+        if not called or not annotations_of(pod).get(NETWORKS_ANNOTATION):
             return  # without Multus nobody reads the annotation
         try:
             wanted = attachments(pod, lambda space, name: self.cache(NAD).get(name, space), row["devices"])
