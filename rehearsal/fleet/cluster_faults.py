@@ -25,6 +25,16 @@ CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 SERVED_SECONDS = 30.0
 
 
+def refuse(specs: list[dict[str, Any]]) -> None:
+    """FleetError when a node has a fault that needs the cluster, for a fleet that has none."""
+    for spec in specs:
+        if any(key in (spec.get("inject") or {}) for key in ("objects", "patches")):
+            raise FleetError(
+                f"node {spec['name']}: its faults ({', '.join(spec['faults'])}) are in the cluster, which this fleet "
+                "does not have: leave out --no-cluster"
+            )
+
+
 def inject(state: State, specs: list[dict[str, Any]]) -> list[str]:
     """Make the objects and patches of all nodes; a sentence for each. FleetError when the API refuses one."""
     done = []

@@ -55,6 +55,8 @@ def up(state: State, fleet: Fleet, say: Say, owned: bool = False) -> None:
     On any failure everything that was started is ended again. Raises FleetError.
     """
     checks.require()
+    if not fleet.cluster:
+        cluster_faults.refuse(fleet.specs)
     with state.locked():
         if _stands(state, fleet, say):
             return

@@ -237,3 +237,9 @@ def test_runtime_calls_the_first_configuration(names, called):
 def test_a_kind_that_the_chart_does_not_bring_is_refused():
     with pytest.raises(FleetError, match="does not serve Widget of example.com"):
         cluster_faults._make_kind(None, "example.com", "Widget")
+
+
+def test_faults_of_the_cluster_need_one():
+    cluster_faults.refuse([node("stale-boot-image"), specs.spec("n2", 2, None, rails=RAILS, own=INTENT)])
+    with pytest.raises(FleetError, match="node n1: its faults .no-nic-label. are in the cluster"):
+        cluster_faults.refuse([node("no-nic-label")])
