@@ -14,5 +14,5 @@ fi
 [ -x .venv-oldest/bin/python ] || "$python" -m venv .venv-oldest
 .venv-oldest/bin/pip install --quiet -c constraints.txt 'ansible-core==2.19.*' -r requirements.txt -r rehearsal/requirements.txt pytest pytest-asyncio hypothesis
 PATH="$PWD/.venv-oldest/bin:$PATH"
-ansible --version | head -n 1
+ansible --version | sed -n 1p
 pytest -q tests/unit tests/golden

@@ -96,6 +96,16 @@ def test_in_check_mode_the_mode_may_still_have_to_be_written(node, builder, caps
         (image(EXCLUSIVE), 1, "ended with code 1"),
         (None, 2, "ended with code 2"),
     ],
+    ids=[
+        "another mode",
+        "no mode",
+        "cut off",
+        "empty",
+        "fewer modules",
+        "without ib_core",
+        "builder failed",
+        "builder wrote nothing",
+    ],
 )
 def test_fc26_a_new_image_that_must_not_be_booted_is_replaced_by_the_old_one(node, builder, capsys, data, code, words):
     builder.data, builder.code = data, code
