@@ -120,7 +120,7 @@ def report(tmp_path_factory) -> dict:
     site.up()
     try:
         # Not every node can become ready, and the wait says so; how long it waits is of no matter here.
-        text = site.play("install_operator.yml", "apply_rails.yml", code=2, rail_networks_wait_timeout=3)
+        text = site.play("install_operator.yml", "apply_rails.yml", code=2, rail_networks_wait_timeout=1)
         assert "PF 0000:2a:00.0" in text
         site.wait_for_devices()
         path = site.state.folder.parent / "report.json"
