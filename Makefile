@@ -46,7 +46,7 @@ test: .venv/test ## Everything that CI runs
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	ruff check .
 	ruff format --check .
-	bash -c 'shopt -s globstar; if command -v shellcheck >/dev/null; then shellcheck scripts/*.sh .ci/run; fi'
+	shellcheck scripts/*.sh .ci/run
 	yamllint --strict .
 	ansible-lint --offline
 	python scripts/generate_docs.py --check

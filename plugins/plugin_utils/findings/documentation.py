@@ -2,8 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The documentation of the findings, made of the rules: ``python -m …findings.documentationation >
-docs/findings.md``."""
+"""The documentation of the findings, made of the rules; ``make docs`` writes it to docs/findings.md."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ def sections(documentation: str) -> dict[str, str]:
 
 
 def capital(text: str) -> str:
-    """The text with a capital first letter, unless its first word is a name such as ib_core."""
-    return text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+    """The text with a capital first letter, unless its first word is a name such as ib_core or an owner/repository."""
+    return text if re.match(r"\S*[_/]", text) else text[:1].upper() + text[1:]
 
 
 def markdown() -> str:
@@ -44,7 +43,3 @@ def markdown() -> str:
         for name, text in sections(rule.documentation).items():
             lines += ["", f"**{name}.** {capital(text)}"]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")
