@@ -25,6 +25,8 @@ export npm_config_cache := $(CACHE)/npm
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HOME := $(CACHE)/home
 export TMPDIR := $(CACHE)/tmp
+# For modules on this machine; Ansible takes the home of the password file for them. Rehearsal nodes have their own.
+export ANSIBLE_REMOTE_TMP := $(CACHE)/home/.ansible/tmp
 export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1

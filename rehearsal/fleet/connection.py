@@ -59,6 +59,8 @@ def inventory(state: Path, specs: list[dict[str, Any]], python: str, cluster: bo
             "ansible_ssh_private_key_file": str(state / "id_ed25519").replace("%", "%%"),  # ssh expands %
             "ansible_ssh_common_args": ssh_arguments(python, state, spec["name"]),
             "ansible_python_interpreter": python,
+            # Inside the node, whatever ANSIBLE_REMOTE_TMP says of this machine.
+            "ansible_remote_tmp": "~/.ansible/tmp",
             "rehearsal_address": spec["address"],
         }
         for spec in specs
