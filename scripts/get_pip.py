@@ -9,7 +9,13 @@ ansible-test looks for it in its cache before it asks its own server, which clos
 import ensurepip
 import runpy
 import sys
+import tempfile
 from pathlib import Path
+
+# Run from its wheel, pip unpacks its certificates and leaves them; ansible-test hands on HOME but not TMPDIR.
+scratch = Path.home() / ".ansible" / "tmp"
+scratch.mkdir(parents=True, exist_ok=True)
+tempfile.tempdir = str(scratch)
 
 wheel = next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"))
 sys.path.insert(0, str(wheel))

@@ -1,11 +1,19 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Property tests judge results, never times: a busy machine must not make them fail."""
+"""Property tests judge results, never times: a busy machine must not make them fail. Temporary files stay in the tree."""
 
 from __future__ import annotations
+
+import os
+from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("no_times", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 settings.load_profile("no_times")
+
+if "TMPDIR" not in os.environ:  # ansible-test takes it away
+    scratch = Path(__file__).parent / "output" / "tmp"
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch))
