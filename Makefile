@@ -31,8 +31,8 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help rehearse test lint unit golden fleet-tests sanity molecule oldest tarball rehearse-twice \
-	fleet-up fleet-down docs pin clean system-packages
+.PHONY: help rehearse test lint unit golden fleet-tests sanity molecule oldest tarball \
+	fleet-up fleet-down docs clean system-packages
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
