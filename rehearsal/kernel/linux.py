@@ -2,46 +2,26 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The few namespace and mount calls that the standard library lacks before Python 3.12."""
+"""Network namespaces and mounts as the kernel simulation needs them, over the system calls of rehearsal.machine.linux."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from contextlib import contextmanager
 
-CLONE_NEWNS = 0x00020000
-CLONE_NEWNET = 0x40000000
-MS_REC = 0x4000
-MS_PRIVATE = 1 << 18
-MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
-MNT_DETACH = 2
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-def unshare(flags: int) -> None:
-    _check(_libc.unshare(flags), f"unshare({flags:#x})")
-
-
-def setns(fd: int, kind: int) -> None:
-    _check(_libc.setns(fd, kind), "setns")
-
-
-def mount(source: str, target: str, fstype: str | None, flags: int = 0, data: str = "") -> None:
-    encoded = fstype.encode() if fstype else None
-    result = _libc.mount(source.encode(), target.encode(), encoded, ctypes.c_ulong(flags), data.encode())
-    _check(result, f"mount {fstype or source} on {target}")
-
-
-def umount(target: str) -> None:
-    _check(_libc.umount2(target.encode(), MNT_DETACH), f"umount {target}")
+from rehearsal.machine.linux import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    mount,
+    setns,
+    umount,
+    unshare,
+)
 
 
 def own_netns_fd() -> int:
