@@ -7,17 +7,25 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import re
 
 from ansible_collections.railyard.rdma.plugins.module_utils import gid as gids
 from ansible_collections.railyard.rdma.plugins.module_utils import pci
-from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import ABSENT, Tree
+from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import ABSENT, Tree, number
 from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import parse_traffic_class
 
 _CLASS = "/sys/class/infiniband"
+_NET = "/sys/class/net"
+_MOST_LOWER = 64
 _ZERO = (gids.ZERO_GID + "\n").encode()
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*Gb/sec")
-_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+(vf|sf)[0-9]+")
+# phys_port_name of a representor (devlink_port_phys_port_name() in net/devlink/port.c): of a VF or SF, or on a DPU of
+# the host's PF. An uplink is called p0.
+_REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+((vf|sf)[0-9]+|hpf)?")
+# What the software drivers of the kernel call their devices (rxe_verbs.c, siw_main.c). The parent of such a device is
+# no proof: some kernels make it a child of its netdev's PCI function.
+_SOFTWARE = frozenset({"rxe", "Software iWARP stack"})
 # What iboe_get_mtu() (include/rdma/ib_addr.h) takes off a netdev's MTU before it rounds down to an RDMA MTU: GRH 40,
 # UDP 8, BTH 12, extended XRC 4, extended AtomicETH 28, ICRC 4.
 _ROCE_HEADERS = 96
@@ -51,53 +59,73 @@ def read_gid_table(tree: Tree, port: str, link_layer: str | None, netdevs_here, 
     more than "not ours" (NVIDIA/nccl#1573). Types and netdevs are read for rows that hold a GID only.
 
     :param port: the port's directory inside the tree, links resolved.
-    :returns: ``(rows, table)``; table is ``{length, zero, unreadable, reason}``: how many rows there are, hold no GID,
-        and could not be read, with the first error that means more than an absent row. Zero rows are left out of rows
-        unless asked for.
+    :returns: ``(rows, table)``; table is ``{length, zero, unreadable, hash, reason}``: how many rows there are, hold no
+        GID, and could not be read, with the first error that means more than an absent row. Zero rows are left out of
+        rows unless asked for. hash: see :func:`table_hash`; None when a row could not be read for such an error.
     """
     place = tree.path(port)
-    type_place, ndev_place = place + "/gid_attrs/types/", place + "/gid_attrs/ndevs/"
-    names = sorted((name for name in tree.names(port + "/gids") if name.isascii() and name.isdigit()), key=int)
-    table = {"length": len(names), "zero": 0, "unreadable": 0, "reason": None}
-    rows = []
+    names = [name for name in tree.names(port + "/gids") if name.isascii() and name.isdigit()]
+    names.sort(key=int)
+    unreadable = set()
+    reason = None
+    texts: dict[str, str] = {}
     for name, data in tree.read_each(place + "/gids", names):
-        if data == _ZERO and not zero_rows:
-            table["zero"] += 1
+        if data == _ZERO:  # nearly all rows of a table
             continue
-        number = int(name)
         if isinstance(data, OSError):
-            table["unreadable"] += 1
+            unreadable.add(name)
             if errno.errorcode.get(data.errno or 0) not in ABSENT:
-                table["reason"] = table["reason"] or f"row {number}: {data.strerror}"
+                reason = reason or f"row {name}: {data.strerror}"
             continue
-        empty = data == _ZERO
-        row = gids.gid_row(
-            number,
-            data.decode("utf-8", "replace").strip(),
-            None if empty else tree.read_at(type_place + name).value,
-            None if empty else tree.read_at(ndev_place + name).value,
-            netdevs_here,
-            link_layer,
-        )
-        if row["scope"] == "zero":  # another way to write it than the kernel's
-            table["zero"] += 1
-            if not zero_rows:
-                continue
-        rows.append(row)
-    return rows, table
+        texts[name] = data.decode("utf-8", "replace").strip()
+    types = dict(tree.read_each(place + "/gid_attrs/types", texts))
+    netdevs = dict(tree.read_each(place + "/gid_attrs/ndevs", texts))
+    held = []
+    for name, text in texts.items():
+        row = gids.gid_row(int(name), text, _text(types[name]), _text(netdevs[name]), netdevs_here, link_layer)
+        if row["scope"] != "zero":  # another way to write it than the kernel's
+            held.append(row)
+    table = {
+        "length": len(names),
+        "zero": len(names) - len(unreadable) - len(held),
+        "unreadable": len(unreadable),
+        "hash": None if reason else table_hash(held),
+        "reason": reason,
+    }
+    if zero_rows:
+        known = {row["index"] for row in held}
+        empty = [int(name) for name in names if name not in unreadable and int(name) not in known]
+        held += [gids.gid_row(index, gids.ZERO_GID, None, None, netdevs_here, link_layer) for index in empty]
+        held.sort(key=lambda row: row["index"])
+    return held, table
+
+
+def table_hash(rows: list) -> str:
+    """Return 16 hexadecimal digits over index, GID, type and netdev of all rows that hold a GID.
+
+    Rows are reused in another order when addresses come and go, so an index that was right once need not be right
+    later (NVIDIA/nccl#1333). Two readings with the same hash have the same indexes.
+    """
+    lines = [f"{row['index']} {row['gid']} {row['type']} {row['netdev']}" for row in rows if row["scope"] != "zero"]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _text(data: bytes | OSError) -> str | None:
+    return None if isinstance(data, OSError) else data.decode("utf-8", "replace")
 
 
 def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: bool = False) -> dict:
     """Read one port: link, GID table, traffic class and the class of RDMA CM connections."""
     port = tree.inside(f"{_CLASS}/{device}/ports/{number}")
-    link_layer = tree.text(port + "/link_layer")
-    rows, table = read_gid_table(tree, port, link_layer, netdevs_here, zero_rows)
+    told, why = tree.attributes(port, ("link_layer", "state", "phys_state", "rate"))
+    rows, table = read_gid_table(tree, port, told["link_layer"], netdevs_here, zero_rows)
     tos_file = f"/sys/kernel/config/rdma_cm/{device}/ports/{number}/default_roce_tos"
     result = {
-        "link_layer": link_layer,
-        "state": parse_state(tree.text(port + "/state")),
-        "phys_state": parse_state(tree.text(port + "/phys_state")),
-        "rate_gbps": parse_rate(tree.text(port + "/rate")),
+        "link_layer": told["link_layer"],
+        "state": parse_state(told["state"]),
+        "phys_state": parse_state(told["phys_state"]),
+        "rate_gbps": parse_rate(told["rate"]),
+        "netdev": None,
         "active_mtu": None,
         "gids": rows,
         "gid_table": table,
@@ -105,6 +133,9 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
         "rdma_cm_tos": tree.integer(tos_file),
         "reasons": {},
     }
+    for key, file in (("link_layer",) * 2, ("state",) * 2, ("phys_state",) * 2, ("rate_gbps", "rate")):
+        if result[key] is None:
+            result["reasons"][key] = why.get(file) or f"not understood: {told[file]!r:.60}"
     if result["rdma_cm_tos"] is None:
         # The folder appears when somebody makes it (mkdir); a reader of facts must not.
         tos = tree.read(tos_file)
@@ -120,30 +151,37 @@ def read_traffic_class(tree: Tree, device: str, port: str) -> dict:
     return parse_traffic_class(reading.value)
 
 
-def choose_netdev(tree: Tree, directory: str, port: str, rows: list, links: dict) -> tuple[str | None, str | None]:
+def is_representor(phys_port_name: str | None) -> bool:
+    """Tell whether a netdev stands for a VF, SF or host PF in the switch of its PF; such a netdev is not the PF's."""
+    return bool(_REPRESENTOR.fullmatch(phys_port_name or ""))
+
+
+def choose_netdev(
+    tree: Tree, directory: str, port: str, rows: list, links: dict, named: str | None = None
+) -> tuple[str | None, str | None]:
     """Find the netdev of a port by sysfs links, never by the order of names.
 
-    :param directory: the resolved directory of the RDMA device's parent (PCI function or sub-function).
+    :param directory: the resolved directory of the RDMA device's parent (PCI function or sub-function), empty for a
+        software device.
     :param links: links of this namespace by name (netlink), for the master of a bonded port; may be empty.
+    :param named: the netdev that the driver or the kernel names for this port, None when they do not.
     :returns: ``(netdev, None)`` or ``(None, reason)``.
 
     A PF in switchdev mode has the netdevs of its representors in the same folder, and a card may carry both ports on
-    one function: ``dev_port`` and ``phys_port_name`` tell them apart. A bonded device (mlx5_bond_0) has its GIDs on
-    the bond.
+    one function: ``dev_port`` and ``phys_port_name`` tell them apart. A child of another netdev (IPoIB) has an
+    ``iflink`` that is not its own ``ifindex``. A bonded device (mlx5_bond_0) has its GIDs on the bond.
     """
     in_rows = sorted({row["netdev"] for row in rows if row["netdev"]})
-    candidates = tree.names(directory + "/net")
+    candidates = tree.names(directory + "/net") if directory else []
     if len(candidates) > 1:
-        named = {name: tree.text(f"{directory}/net/{name}/phys_port_name") or "" for name in candidates}
-        candidates = [name for name in candidates if not _REPRESENTOR.fullmatch(named[name])]
-    if len(candidates) > 1:
-        wanted = int(port) - 1
-        candidates = [name for name in candidates if tree.integer(f"{directory}/net/{name}/dev_port") == wanted]
+        candidates = _own_netdevs(tree, directory, candidates, int(port) - 1)
     if len(candidates) > 1:
         candidates = [name for name in candidates if name in in_rows] or candidates
     if len(candidates) == 1:
-        master = links.get(candidates[0], {}).get("master")
+        master = links.get(candidates[0], {}).get("master") or tree.link_name(f"{_NET}/{candidates[0]}/master")
         return (master if master in in_rows and candidates[0] not in in_rows else candidates[0]), None
+    if named:
+        return named, None
     if candidates:
         return None, "several netdevs fit: " + ", ".join(candidates)
     if len(in_rows) == 1:
@@ -151,49 +189,121 @@ def choose_netdev(tree: Tree, directory: str, port: str, rows: list, links: dict
     return None, "no netdev of this device is in this network namespace"
 
 
-def read_devices(tree: Tree, netdevs_here, links: dict, zero_rows: bool = False) -> dict[str, dict]:
+def _own_netdevs(tree: Tree, directory: str, names: list[str], port_index: int) -> list[str]:
+    own = []
+    for name in names:
+        told, _why = tree.attributes(f"{directory}/net/{name}", ("phys_port_name", "dev_port", "ifindex", "iflink"))
+        child = told["iflink"] is not None and told["iflink"] != told["ifindex"]
+        if not child and not is_representor(told["phys_port_name"]) and number(told["dev_port"]) == port_index:
+            own.append(name)
+    return own
+
+
+def is_bonded(tree: Tree, netdev: str | None, links: dict) -> bool:
+    """Tell whether a netdev is a bond or a member of one."""
+    if netdev is None:
+        return False
+    master = links.get(netdev, {}).get("master") or tree.link_name(f"{_NET}/{netdev}/master")
+    return any(
+        links.get(name, {}).get("kind") == "bond" or tree.exists(f"{_NET}/{name}/bonding")
+        for name in (netdev, master)
+        if name
+    )
+
+
+def netdev_pci(tree: Tree, netdev: str | None) -> str | None:
+    """Return the PCI address that a netdev's traffic leaves by; for a VLAN or another child that of the netdev below.
+
+    None for a netdev without one (veth) and for one over several functions (a bond).
+    """
+    found: set[str] = set()
+    todo = {netdev} if netdev else set()
+    seen: set[str] = set()
+    while todo and len(seen) < _MOST_LOWER:
+        name = todo.pop()
+        seen.add(name)
+        home = f"{_NET}/{name}"
+        parts = pci.pci_parts(tree.inside(home + "/device")) if tree.exists(home + "/device") else []
+        if parts:
+            found.add(parts[-1])
+        else:
+            todo |= {entry[6:] for entry in tree.names(home) if entry.startswith("lower_")} - seen
+    return found.pop() if len(found) == 1 and not todo else None
+
+
+def read_devices(
+    tree: Tree, netdevs_here, links: dict, zero_rows: bool = False, port_netdevs: dict | None = None
+) -> dict[str, dict]:
     """Read all RDMA devices by name.
 
     :param netdevs_here: names of the netdevs in this namespace, None when unknown.
-    :returns: for each device ``{pci, netdev, function, parent_pci, vf_index, numa_node, pci_path, driver, firmware,
-        node_guid, ports, reasons}``; ports by number as a string, as in sysfs. ``reasons`` says why a value is None.
+    :param port_netdevs: ``{(device, port): netdev}`` from RDMA netlink, for software devices.
+    :returns: for each device ``{kind, pci, netdev, netdev_pci, bond, plane, function, parent_pci, vf_index, numa_node,
+        pci_path, driver, firmware, node_guid, ports, reasons}``; ports by number as a string, as in sysfs. ``reasons``
+        says why a value is None.
     """
-    return {name: _read_device(tree, name, netdevs_here, links, zero_rows) for name in tree.names(_CLASS)}
+    return {
+        name: _read_device(tree, name, netdevs_here, links, zero_rows, port_netdevs or {})
+        for name in tree.names(_CLASS)
+    }
 
 
-def _read_device(tree: Tree, name: str, netdevs_here, links: dict, zero_rows: bool) -> dict:
+def _read_device(tree: Tree, name: str, netdevs_here, links: dict, zero_rows: bool, port_netdevs: dict) -> dict:
     home = f"{_CLASS}/{name}"
+    told, why = tree.attributes(home, ("fw_ver", "node_guid", "node_desc", "parent"))
     directory = tree.inside(home + "/device") if tree.exists(home + "/device") else ""
-    ports = sorted(number for number in tree.names(home + "/ports") if number.isascii() and number.isdigit())
+    # rdma_rxe names its netdev in ``parent``, which no other driver has.
+    software = not directory or told["parent"] is not None or told["node_desc"] in _SOFTWARE
+    directory = "" if software else directory
+    ports = sorted((text for text in tree.names(home + "/ports") if text.isascii() and text.isdigit()), key=int)
     device = pci.describe_function(tree, directory)
+    reasons: dict = {}
     device.update(
         {
+            "kind": "software" if software else "hardware",
             "netdev": None,
-            "firmware": tree.text(home + "/fw_ver"),
-            "node_guid": tree.text(home + "/node_guid"),
-            "ports": {number: read_port(tree, name, number, netdevs_here, zero_rows) for number in ports},
-            "reasons": {},
+            "netdev_pci": None,
+            "bond": False,
+            "firmware": told["fw_ver"],
+            "node_guid": told["node_guid"],
+            "ports": {port: read_port(tree, name, port, netdevs_here, zero_rows) for port in ports},
+            "reasons": reasons,
         }
     )
-    if not directory:
-        device["reasons"]["pci"] = "software device: it has no parent on a bus"
-    for number in reversed(ports):
-        port = device["ports"][number]
-        netdev, reason = choose_netdev(tree, directory or home, number, port["gids"], links)
-        if netdev is None and not directory:
-            netdev = tree.text(home + "/parent")  # rdma_rxe names its netdev here
-            netdev = netdev if netdevs_here is None or netdev in netdevs_here else None
-        # The device's own netdev is that of its first port; cards with one function per port have no other.
-        device["netdev"] = netdev
-        device["reasons"].pop("netdev", None)
-        if netdev is None and port["link_layer"] != "InfiniBand":
-            device["reasons"]["netdev"] = reason
-        if port["link_layer"] == "Ethernet":
-            mtu = links.get(netdev, {}).get("mtu") if netdev else None
-            mtu = mtu or (tree.integer(f"/sys/class/net/{netdev}/mtu") if netdev else None)
-            port["active_mtu"] = roce_mtu(mtu)
-            if port["active_mtu"] is None:
-                port["reasons"]["active_mtu"] = "needs the MTU of a netdev that is not in this network namespace"
-        else:
-            port["reasons"]["active_mtu"] = "sysfs does not show it for this link layer"
+    reasons.update(
+        {key: why[file] for key, file in (("firmware", "fw_ver"), ("node_guid", "node_guid")) if file in why}
+    )
+    if device["pci"] is None:
+        reasons["pci"] = "software device: it has no parent on a bus" if software else "its parent is not on a PCI bus"
+    elif device["numa_node"] is None:
+        reasons["numa_node"] = "the firmware does not say"
+    if not ports:
+        reasons["netdev"] = reasons["ports"] = "the device has no port"
+    for text in ports:
+        port = device["ports"][text]
+        named = port_netdevs.get((name, text)) or (told["parent"] if software else None)
+        named = named if netdevs_here is None or named in netdevs_here else None
+        port["netdev"], reason = choose_netdev(tree, directory, text, port["gids"], links, named)
+        if port["netdev"] is None:
+            port["reasons"]["netdev"] = reason
+        _set_active_mtu(tree, port, links)
+    # The device's own netdev is that of its first port; cards with one function per port have no other.
+    first = device["ports"][ports[0]] if ports else {}
+    device["netdev"] = first.get("netdev")
+    if first and device["netdev"] is None and first["link_layer"] != "InfiniBand":
+        reasons["netdev"] = first["reasons"]["netdev"]
+    device["bond"] = is_bonded(tree, device["netdev"], links)
+    # A bond's traffic leaves by several functions; the device is the one of its own.
+    device["netdev_pci"] = (netdev_pci(tree, device["netdev"]) or device["pci"]) if device["netdev"] else None
     return device
+
+
+def _set_active_mtu(tree: Tree, port: dict, links: dict) -> None:
+    if port["link_layer"] != "Ethernet":
+        port["reasons"]["active_mtu"] = "sysfs does not show it for this link layer"
+        return
+    netdev = port["netdev"]
+    mtu = links.get(netdev, {}).get("mtu") or (tree.integer(f"{_NET}/{netdev}/mtu") if netdev else None)
+    port["active_mtu"] = roce_mtu(mtu)
+    if port["active_mtu"] is None:
+        port["reasons"]["active_mtu"] = "needs the MTU of a netdev that is not in this network namespace"

@@ -7,72 +7,146 @@ on."""
 
 from __future__ import annotations
 
-import re
-
-from ansible_collections.railyard.rdma.plugins.module_utils import pci
-from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
+from ansible_collections.railyard.rdma.plugins.module_utils import counters, pci, qos
+from ansible_collections.railyard.rdma.plugins.module_utils.devices import is_representor
+from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, number
 
 _CLASS = "/sys/class/net"
-# For these the kernel uses the larger of "all" and the interface (IN_DEV_MAXCONF in linux/inetdevice.h), so the
-# interface's value alone proves nothing.
+_IPV4_CONF, _IPV6_CONF = "/proc/sys/net/ipv4/conf/", "/proc/sys/net/ipv6/conf/"
 _MAXIMUM_OF_ALL = ("arp_ignore", "arp_announce", "rp_filter")
-_IPV6 = ("disable_ipv6", "accept_ra", "forwarding")
-_DSCP_PAIR = re.compile(r"([0-9]{1,2})\s*[:=]\s*([0-7])")
+_ANY_OF_ALL = ("arp_filter", "accept_local")
+_IPV6 = ("disable_ipv6", "accept_ra", "accept_ra_defrtr", "forwarding", "autoconf")
 
 
-def read_netdevs(tree: Tree, links: dict | None, reason: str | None, wanted) -> dict[str, dict]:
+def choose(tree: Tree, links: dict | None, wanted) -> list[str]:
+    """Return the names of the netdevs to describe, sorted: those with a device on a bus, those in ``wanted`` and the
+    masters of both (bonds, VRFs, bridges). The virtual netdevs of pods are left out.
+
+    :param links: links of this namespace (netlink.read_links), None when they could not be asked for.
+    """
+    # sysfs shows the namespace that it was mounted in, netlink ours.
+    names = [name for name in tree.names(_CLASS) if links is None or name in links]
+    chosen = {name for name in names if name in wanted or tree.exists(f"{_CLASS}/{name}/device")}
+    todo = list(chosen)
+    known = set(names)
+    while todo:
+        name = todo.pop()
+        master = links[name]["master"] if links is not None else tree.link_name(f"{_CLASS}/{name}/master")
+        if master in known and master not in chosen:
+            chosen.add(master)
+            todo.append(master)
+    return sorted(chosen)
+
+
+def read_netdevs(
+    tree: Tree, names, links: dict | None, reason: str | None, with_counters: bool = False
+) -> dict[str, dict]:
     """Describe netdevs by name.
 
-    :param links: links of this namespace with addresses (netlink.read_links), None when they could not be asked for.
+    :param names: names of :func:`choose`.
+    :param links: links of this namespace by name (netlink.read_links), with ``addresses`` and ``default_routes`` where
+        they are known; None when they could not be asked for.
     :param reason: why links is None.
-    :param wanted: names to describe besides those with a device on a bus (bonds, for example); virtual netdevs of pods
-        are left out.
-    :returns: for each ``{pci, mac, mtu, state, master, addresses, sysctls, sriov, qos, reasons}``; addresses is None
-        when unknown.
+    :param with_counters: adds ``counters``, the statistics by priority (counters.read_netdev_counters).
+    :returns: for each ``{pci, ifindex, kind, mac, mtu, state, master, vrf_table, representor, vf_of, plane, addresses,
+        default_routes, sysctls, sriov, qos, reasons}``; addresses and default_routes are None when unknown. ``reasons``
+        says why a value is None.
     """
-    result = {}
-    for name in tree.names(_CLASS):
-        if links is not None and name not in links:
-            continue  # sysfs shows the namespace that it was mounted in, netlink ours
+    result: dict[str, dict] = {}
+    everywhere: dict = {}
+    tool = qos.MlnxQos()
+    for name in names:
         directory = f"{_CLASS}/{name}"
-        on_bus = tree.exists(directory + "/device")
-        if on_bus or name in wanted:
-            result[name] = _read_netdev(tree, name, directory, on_bus, (links or {}).get(name), reason)
+        device = tree.inside(directory + "/device") if tree.exists(directory + "/device") else ""
+        function = pci.describe_function(tree, device)
+        netdev = _read_netdev(tree, name, device, function, (links or {}).get(name), reason, everywhere)
+        netdev["qos"] = qos.read_qos(tree, name, directory, function, tool)
+        if with_counters:
+            netdev["counters"], why = counters.read_netdev_counters(tree, name)
+            netdev["reasons"].update({"counters": why} if why else {})
+        result[name] = netdev
+    qos.attach_pfs(result, {name: netdev["vf_of"] for name, netdev in result.items()})
     return result
 
 
-def _read_netdev(tree: Tree, name: str, directory: str, on_bus: bool, link: dict | None, reason: str | None) -> dict:
-    function = pci.describe_function(tree, tree.inside(directory + "/device")) if on_bus else {"pci": None}
+def _read_netdev(
+    tree: Tree, name: str, device: str, function: dict, link: dict | None, reason: str | None, everywhere: dict
+) -> dict:
+    directory = f"{_CLASS}/{name}"
+    told, why = tree.attributes(directory, ("address", "mtu", "operstate", "ifindex", "phys_port_name"))
+    why.pop("phys_port_name", None)
     netdev: dict = {
         "pci": function["pci"],
-        "mac": tree.text(directory + "/address"),
-        "mtu": link["mtu"] if link else tree.integer(directory + "/mtu"),
-        "state": tree.text(directory + "/operstate"),
+        "ifindex": link["index"] if link else number(told["ifindex"]),
+        "kind": link["kind"] if link else None,
+        "mac": told["address"],
+        "mtu": link["mtu"] if link else number(told["mtu"]),
+        "state": told["operstate"],
         "master": link["master"] if link else tree.link_name(directory + "/master"),
-        "addresses": link["addresses"] if link else None,
-        "sysctls": read_sysctls(tree, name),
-        "sriov": read_sriov(tree, directory + "/device") if on_bus else None,
-        "qos": read_qos(tree, directory),
+        "vrf_table": link["vrf_table"] if link else None,
+        "representor": is_representor(told["phys_port_name"]),
+        "vf_of": function["parent_pci"] if function["function"] == "vf" else None,
+        "plane": function["plane"],
+        "addresses": link.get("addresses") if link else None,
+        "default_routes": link.get("default_routes") if link else None,
+        "sysctls": read_sysctls(tree, name, everywhere),
+        "sriov": read_sriov(tree, device) if device else None,
         "reasons": {},
     }
+    missing = netdev["reasons"]
+    for key, file in (("mac", "address"), ("mtu", "mtu"), ("state", "operstate"), ("ifindex", "ifindex")):
+        if netdev[key] is None:
+            missing[key] = why.get(file) or f"not understood: {told[file]!r:.60}"
+    unasked = reason or "the kernel lists no such link in this namespace"
     if link is None:
-        netdev["reasons"]["addresses"] = reason or "the kernel lists no such link in this namespace"
+        missing.update({"kind": unasked, "vrf_table": unasked, "addresses": unasked, "default_routes": unasked})
+    else:
+        for key in ("addresses", "default_routes"):
+            if netdev[key] is None:
+                missing[key] = link.get("reason") or "not asked for"
     if netdev["pci"] is None:
-        netdev["reasons"]["pci"] = "virtual device"
+        missing["pci"] = "virtual device"
+    if netdev["sysctls"]["accepts_ra"] is None:
+        missing["sysctls"] = f"/proc/sys/net/ipv6/conf/{name} is not readable (no IPv6, or an MTU below 1280)"
     return netdev
 
 
-def read_sysctls(tree: Tree, name: str) -> dict:
-    """Return the effective values of a netdev's sysctls; None for one that cannot be read (IPv6 may be off
-    altogether)."""
-    values = {}
+def read_sysctls(tree: Tree, name: str, everywhere: dict | None = None) -> dict:
+    """Return the effective values of a netdev's sysctls; None for one that cannot be told.
+
+    Its own value alone proves nothing. include/linux/inetdevice.h: arp_ignore, arp_announce and rp_filter are the
+    larger of "all" and the interface (IN_DEV_MAXCONF); arp_filter and accept_local are on when either is
+    (IN_DEV_ORCONF). For IPv6 the interface's value counts, and writing to "all" writes to every interface
+    (net/ipv6/addrconf.c). accepts_ra follows from them as in ipv6_accept_ra() of include/net/ipv6.h: with forwarding on
+    only accept_ra 2 accepts router advertisements.
+
+    :param everywhere: keeps the values of "all" between calls.
+    """
+    everywhere = {} if everywhere is None else everywhere
+    if not everywhere:
+        everywhere.update(tree.attributes(_IPV4_CONF + "all", _MAXIMUM_OF_ALL + _ANY_OF_ALL)[0])
+    four, _why = tree.attributes(_IPV4_CONF + name, _MAXIMUM_OF_ALL + _ANY_OF_ALL)
+    six, _why = tree.attributes(_IPV6_CONF + name, _IPV6)
+    values: dict = {}
     for key in _MAXIMUM_OF_ALL:
-        both = [tree.integer(f"/proc/sys/net/ipv4/conf/{scope}/{key}") for scope in ("all", name)]
-        known = [value for value in both if value is not None]
-        values[key] = max(known) if len(known) == 2 else None
-    for key in _IPV6:
-        values[key] = tree.integer(f"/proc/sys/net/ipv6/conf/{name}/{key}")
+        both = (number(everywhere[key]), number(four[key]))
+        values[key] = None if None in both else max(both)
+    for key in _ANY_OF_ALL:
+        both = (number(everywhere[key]), number(four[key]))
+        values[key] = 1 if any(both) else None if None in both else 0
+    values.update({key: number(six[key]) for key in _IPV6})
+    values["accepts_ra"] = accepts_ra(values["accept_ra"], values["forwarding"], values["disable_ipv6"])
     return values
+
+
+def accepts_ra(accept_ra: int | None, forwarding: int | None, disable_ipv6: int | None) -> bool | None:
+    """Tell whether router advertisements are accepted, and with them SLAAC addresses and default routes; None when the
+    known values do not decide it. See siderolabs/talos#3841 for what happens when forwarding is switched on later."""
+    if accept_ra == 0 or disable_ipv6 or (forwarding and accept_ra not in (None, 2)):
+        return False
+    if accept_ra is None or disable_ipv6 is None or (forwarding is None and accept_ra != 2):
+        return None
+    return True
 
 
 def read_sriov(tree: Tree, device: str) -> dict | None:
@@ -97,33 +171,3 @@ def read_sriov(tree: Tree, device: str) -> dict | None:
             }
         )
     return {"total": total, "num": tree.integer(device + "/sriov_numvfs"), "vfs": vfs}
-
-
-def read_qos(tree: Tree, directory: str) -> dict:
-    """Return ``{trust, dscp_to_priority, pfc, reasons}`` of a netdev, as far as files answer.
-
-    The files come with DOCA-OFED and for PFs only. PFC has no file at all: the kernel tells it by DCB netlink.
-    """
-    qos: dict = {"trust": None, "dscp_to_priority": None, "pfc": None, "reasons": {}}
-    trust = tree.read(directory + "/qos/trust")
-    qos["trust"] = (trust.value or "").strip() or None
-    if qos["trust"] is None:
-        qos["reasons"]["trust"] = "the driver has no such file" if trust.absent else trust.reason or "empty file"
-    table = tree.read(directory + "/qos/dscp2prio")
-    if table.value is None:
-        qos["reasons"]["dscp_to_priority"] = "the driver has no such file" if table.absent else table.reason
-    else:
-        qos["dscp_to_priority"] = parse_dscp_map(table.value)
-        if qos["dscp_to_priority"] is None:
-            qos["reasons"]["dscp_to_priority"] = f"format not understood: {table.value!r:.60}"
-    qos["reasons"]["pfc"] = "no file tells it"
-    return qos
-
-
-def parse_dscp_map(text: str) -> dict[str, int] | None:
-    """Read ``10:0 26:5`` or one such pair a line into ``{"10": 0}``; keys are strings, as JSON has it. None for any
-    other text."""
-    pairs = _DSCP_PAIR.findall(text)
-    if not pairs or _DSCP_PAIR.sub("", text).strip(" \t\n,") or any(int(code) > 63 for code, _priority in pairs):
-        return None
-    return {str(int(code)): int(priority) for code, priority in pairs}

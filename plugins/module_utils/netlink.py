@@ -11,10 +11,15 @@ Message layouts: linux/netlink.h, linux/rtnetlink.h, linux/if_link.h and linux/i
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
+import time
+from typing import Any, Callable
 
-_RTM_NEWLINK, _RTM_GETLINK, _RTM_NEWADDR, _RTM_GETADDR = 16, 18, 20, 22
+_SOL_NETLINK, _GET_STRICT_CHK = 270, 12
+_RTM_GETLINK, _RTM_GETADDR = 18, 22
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLM_F_REQUEST, _NLM_F_DUMP, _NLM_F_DUMP_INTR = 0x1, 0x300, 0x10
 _HEADER = struct.Struct("=IHHII")
@@ -23,12 +28,16 @@ _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO = 3, 4, 10, 18
 _IFLA_EXT_MASK, _IFLA_PROP_LIST, _IFLA_ALT_IFNAME = 29, 52, 53
+_LINK_ATTRIBUTES = frozenset({_IFLA_IFNAME, _IFLA_MTU, _IFLA_MASTER, _IFLA_LINKINFO, _IFLA_PROP_LIST})
+_INFO_KIND, _INFO_DATA, _VRF_TABLE = 1, 2, 1
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_PROTO = 1, 2, 8, 11
 _IFA_F_TEMPORARY, _IFA_F_DADFAILED, _IFA_F_DEPRECATED = 0x01, 0x08, 0x20
-_IFA_F_TENTATIVE, _IFA_F_PERMANENT = 0x40, 0x80
+_IFA_F_TENTATIVE, _IFA_F_PERMANENT, _IFA_F_MANAGETEMPADDR, _IFA_F_NOPREFIXROUTE = 0x40, 0x80, 0x100, 0x200
 _SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 _ORIGINS = {1: "kernel_lo", 2: "kernel_ra", 3: "kernel_ll"}
 _TIMEOUT_SECONDS = 10.0
+_ATTEMPTS = 5
+_MOST_MESSAGES = 500_000
 
 
 def parse_messages(data: bytes) -> list[tuple[int, int, bytes]]:
@@ -44,46 +53,56 @@ def parse_messages(data: bytes) -> list[tuple[int, int, bytes]]:
     return messages
 
 
-def parse_attributes(data: bytes) -> list[tuple[int, bytes]]:
-    """Split route attributes into ``(type, value)`` without the nesting flags; stops at the first malformed one."""
+def parse_attributes(data: bytes, offset: int = 0, wanted=None) -> list[tuple[int, bytes]]:
+    """Split route attributes from ``offset`` on into ``(type, value)`` without the nesting flags; stops at the first
+    malformed one. Only types in ``wanted`` when it is given."""
     attributes = []
-    offset = 0
-    while offset + _ATTRIBUTE.size <= len(data):
+    end = len(data)
+    while offset + 4 <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, offset)
-        if length < _ATTRIBUTE.size or offset + length > len(data):
+        if length < 4 or offset + length > end:
             break
-        attributes.append((kind & 0x3FFF, data[offset + _ATTRIBUTE.size : offset + length]))
+        kind &= 0x3FFF
+        if wanted is None or kind in wanted:
+            attributes.append((kind, data[offset + 4 : offset + length]))
         offset += (length + 3) & ~3
     return attributes
 
 
 def parse_link(payload: bytes) -> dict | None:
-    """Parse RTM_NEWLINK: ``{index, name, mtu, up, master, kind, altnames}``; None when it carries no name."""
+    """Parse RTM_NEWLINK: ``{index, name, mtu, up, master, kind, vrf_table, altnames}``; None when it carries no name.
+
+    vrf_table is the routing table of a VRF device, None for other kinds.
+    """
     if len(payload) < _IFINFO.size:
         return None
     _family, _type, index, flags, _change = _IFINFO.unpack_from(payload)
     link: dict = {"index": index, "name": None, "mtu": None, "up": bool(flags & 1), "master": None, "kind": None}
-    link["altnames"] = []
-    for kind, value in parse_attributes(payload[_IFINFO.size :]):
+    link.update({"vrf_table": None, "altnames": []})
+    for kind, value in parse_attributes(payload, _IFINFO.size, _LINK_ATTRIBUTES):
         if kind == _IFLA_IFNAME:
-            link["name"] = _string(value)
+            link["name"] = string(value)
         elif kind == _IFLA_MTU:
-            link["mtu"] = _number(value)
+            link["mtu"] = number(value)
         elif kind == _IFLA_MASTER:
-            link["master"] = _number(value)
+            link["master"] = number(value)
         elif kind == _IFLA_LINKINFO:
-            link["kind"] = next((_string(text) for key, text in parse_attributes(value) if key == 1), None)
+            about = dict(parse_attributes(value))
+            link["kind"] = string(about[_INFO_KIND]) if _INFO_KIND in about else None
+            if link["kind"] == "vrf":
+                link["vrf_table"] = number(dict(parse_attributes(about.get(_INFO_DATA, b""))).get(_VRF_TABLE, b""))
         elif kind == _IFLA_PROP_LIST:
-            link["altnames"] = [_string(text) for key, text in parse_attributes(value) if key == _IFLA_ALT_IFNAME]
+            link["altnames"] = [string(text) for key, text in parse_attributes(value) if key == _IFLA_ALT_IFNAME]
     return link if link["name"] else None
 
 
 def parse_address(payload: bytes) -> dict | None:
-    """Parse RTM_NEWADDR: ``{index, address, prefix, family, scope, dynamic, tentative, temporary, deprecated,
-    origin}``.
+    """Parse RTM_NEWADDR: ``{index, address, prefix, family, scope, dynamic, mngtmpaddr, noprefixroute, tentative,
+    dad_failed, temporary, deprecated, origin}``.
 
     family is ``ipv4`` or ``ipv6``; origin is ``kernel_ra`` for an address from a router advertisement (kernel 5.18 and
-    newer say so), None when the kernel does not tell. None for other families and for malformed messages.
+    newer say so), None when the kernel does not tell. dynamic: it has a lifetime (DHCP, SLAAC). An address whose
+    duplicate detection failed is tentative for ever. None for other families and for malformed messages.
     """
     if len(payload) < _IFADDR.size:
         return None
@@ -91,12 +110,12 @@ def parse_address(payload: bytes) -> dict | None:
     size = {socket.AF_INET: 4, socket.AF_INET6: 16}.get(family)
     if size is None:
         return None
-    attributes = dict(parse_attributes(payload[_IFADDR.size :]))
+    attributes = dict(parse_attributes(payload, _IFADDR.size))
     # On a point-to-point link IFA_ADDRESS is the other end; IFA_LOCAL, where present, is always ours.
     raw = attributes.get(_IFA_LOCAL) or attributes.get(_IFA_ADDRESS) or b""
     if len(raw) != size:
         return None
-    flags = _number(attributes.get(_IFA_FLAGS, b""))
+    flags = number(attributes.get(_IFA_FLAGS, b""))
     flags = short_flags if flags is None else flags
     origin = attributes.get(_IFA_PROTO) or b""
     return {
@@ -106,7 +125,10 @@ def parse_address(payload: bytes) -> dict | None:
         "family": "ipv4" if size == 4 else "ipv6",
         "scope": _SCOPES.get(scope, str(scope)),
         "dynamic": not flags & _IFA_F_PERMANENT,
+        "mngtmpaddr": bool(flags & _IFA_F_MANAGETEMPADDR),
+        "noprefixroute": bool(flags & _IFA_F_NOPREFIXROUTE),
         "tentative": bool(flags & (_IFA_F_TENTATIVE | _IFA_F_DADFAILED)),
+        "dad_failed": bool(flags & _IFA_F_DADFAILED),
         "temporary": bool(family == socket.AF_INET6 and flags & _IFA_F_TEMPORARY),
         "deprecated": bool(flags & _IFA_F_DEPRECATED),
         "origin": _ORIGINS.get(origin[0]) if origin else None,
@@ -114,61 +136,110 @@ def parse_address(payload: bytes) -> dict | None:
 
 
 def read_links() -> dict[str, dict]:
-    """Return every link of this namespace by name, each with its ``addresses`` (shape of :func:`parse_address`).
+    """Return every link of this namespace by name (shape of :func:`parse_link`, master by name).
 
-    Raises OSError when the kernel refuses or does not answer within 10 seconds.
+    Raises OSError when the kernel refuses or does not answer in time.
     """
     mask = _ATTRIBUTE.pack(8, _IFLA_EXT_MASK) + struct.pack("=I", 1 << 3)  # RTEXT_FILTER_SKIP_STATS: less to read
-    links = [
-        link
-        for kind, payload in _dump(_RTM_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + mask)
-        if kind == _RTM_NEWLINK and (link := parse_link(payload))
-    ]
-    by_index = {link["index"]: link for link in links}
+    with Dump() as dump:
+        links = dump.run(_RTM_GETLINK, _IFINFO.pack(0, 0, 0, 0, 0) + mask, parse_link)
+    names = {link["index"]: link["name"] for link in links}
     for link in links:
-        link["addresses"] = []
-        link["master"] = by_index.get(link["master"], {}).get("name")
-    for kind, payload in _dump(_RTM_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
-        address = parse_address(payload) if kind == _RTM_NEWADDR else None
-        if address and address["index"] in by_index:
-            by_index[address.pop("index")]["addresses"].append(address)
+        link["master"] = names.get(link["master"])
     return {link["name"]: link for link in links}
 
 
-def _dump(kind: int, body: bytes) -> list[tuple[int, bytes]]:
-    """Run one dump request; repeats it when the kernel says that the tables changed meanwhile."""
-    result: list[tuple[int, bytes]] = []
-    for _attempt in range(5):
-        result, interrupted = _dump_once(kind, body)
-        if not interrupted:
-            break
-    return result
+def read_addresses(indexes) -> dict[int, list[dict]]:
+    """Return the addresses of the links with these indexes: ``{index: [address]}`` in the shape of
+    :func:`parse_address`, without index. A node may have thousands of other links (pods). Raises OSError."""
+    found: dict[int, list[dict]] = {index: [] for index in indexes}
+
+    def parse(payload: bytes) -> dict | None:
+        if len(payload) < _IFADDR.size or _IFADDR.unpack_from(payload)[4] not in found:
+            return None
+        return parse_address(payload)
+
+    with Dump() as dump:
+        for address in dump.run(_RTM_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0), parse):
+            found[address.pop("index")].append(address)
+    return found
 
 
-def _dump_once(kind: int, body: bytes) -> tuple[list[tuple[int, bytes]], bool]:
-    interrupted = False
-    result: list[tuple[int, bytes]] = []
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
-        netlink.settimeout(_TIMEOUT_SECONDS)
-        netlink.bind((0, 0))
-        netlink.send(_HEADER.pack(_HEADER.size + len(body), kind, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0) + body)
+class Dump:
+    """A netlink socket for dump requests. Raises OSError, also when the kernel does not answer in time.
+
+    ``strict`` tells whether the kernel checks requests strictly, which includes that it applies their filters
+    (NETLINK_GET_STRICT_CHK, Linux 4.20); older ones answer with everything.
+    """
+
+    def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
+        self._sequence = 0
+        try:
+            self._socket.settimeout(_TIMEOUT_SECONDS)
+            self._socket.bind((0, 0))
+            try:
+                self._socket.setsockopt(_SOL_NETLINK, _GET_STRICT_CHK, 1)
+                self.strict = True
+            except OSError:
+                self.strict = False
+        except OSError:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Dump:
+        return self
+
+    def __exit__(self, *_error) -> None:
+        self._socket.close()
+
+    def run(self, kind: int, body: bytes, parse: Callable[[bytes], Any], most: int = _MOST_MESSAGES) -> list:
+        """Dump once and return what ``parse`` makes of each answer's payload, without None.
+
+        Repeats it when the kernel says that the tables changed meanwhile; takes the last answer when they never stand
+        still. Raises OSError (EOVERFLOW) beyond ``most`` messages, so that no table can exhaust the machine.
+        """
+        result: list = []
+        for _attempt in range(_ATTEMPTS):
+            result, interrupted = self._once(kind, body, parse, most)
+            if not interrupted:
+                break
+        return result
+
+    def _once(self, kind: int, body: bytes, parse, most: int) -> tuple[list, bool]:
+        interrupted = False
+        result = []
+        count = 0
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        self._sequence += 1
+        header = _HEADER.pack(_HEADER.size + len(body), kind, _NLM_F_REQUEST | _NLM_F_DUMP, self._sequence, 0)
+        self._socket.send(header + body)
         while True:
-            messages = parse_messages(netlink.recv(1 << 18))
+            messages = parse_messages(self._socket.recv(1 << 18))
             if not messages:
-                raise OSError("malformed netlink answer")
+                raise OSError(errno.EBADMSG, "malformed netlink answer")
             for answer, flags, payload in messages:
                 interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
-                if answer == _NLMSG_DONE:
-                    return result, interrupted
-                if answer == _NLMSG_ERROR:
+                if answer in (_NLMSG_DONE, _NLMSG_ERROR):
                     code = -struct.unpack_from("=i", payload)[0] if len(payload) >= 4 else 0
-                    raise OSError(code, f"netlink dump refused (error {code})")
-                result.append((answer, payload))
+                    if code > 0 or answer == _NLMSG_ERROR:
+                        raise OSError(code, f"netlink dump refused: {os.strerror(code)}")
+                    return result, interrupted
+                parsed = parse(payload)
+                if parsed is not None:
+                    result.append(parsed)
+            count += len(messages)
+            if count > most:
+                raise OSError(errno.EOVERFLOW, f"more than {most} netlink answers")
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"the netlink dump takes more than {_TIMEOUT_SECONDS:g} seconds")
 
 
-def _string(value: bytes) -> str:
-    return value.split(b"\0", 1)[0].decode("utf-8", "replace")
+def string(value: bytes) -> str:
+    """Return the text of a string attribute; bytes that are no UTF-8 as Python has them in file names."""
+    return value.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
 
 
-def _number(value: bytes) -> int | None:
+def number(value: bytes) -> int | None:
+    """Return the number in a u32 attribute, None when it is too short."""
     return struct.unpack_from("=I", value)[0] if len(value) >= 4 else None

@@ -6,7 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import os
+import traceback
+from typing import Callable
 
 from ansible_collections.railyard.rdma.plugins.module_utils import (
     boot_images,
@@ -16,10 +20,12 @@ from ansible_collections.railyard.rdma.plugins.module_utils import (
     netdevs,
     netlink,
     netns_mode,
+    rdma_netlink,
+    routing,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.driver import read_driver
 from ansible_collections.railyard.rdma.plugins.module_utils.memlock import read_memlock
-from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
+from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, describe
 
 SCHEMA = 1
 
@@ -35,35 +41,120 @@ def gather(tree: Tree, rails: list[dict] | None = None, zero_rows: bool = False,
     :returns: the fact ``rdma``. Values that cannot be read are None, with a reason beside them (``reason``, or
         ``reasons`` by key).
     """
-    links, reason = read_links(tree)
+    reasons: dict = {}
+    part = Parts(reasons)
+    now = datetime.datetime.now(datetime.timezone.utc)
+    links, reason = part("links", read_links, tree, otherwise=(None, "links are not known"))
     here = set(links) if links is not None else set(tree.names("/sys/class/net"))
-    rdma_devices = devices.read_devices(tree, here, links or {}, zero_rows)
-    used = {device["netdev"] for device in rdma_devices.values() if device["netdev"]}
-    used |= {rail["netdev"] for rail in rails or [] if rail.get("netdev")}
-    interfaces = netdevs.read_netdevs(tree, links, reason, used)
-    mode, images = read_netns_mode(tree, read_images)
-    return {
-        "schema": SCHEMA,
-        "kernel": os.uname().release if tree.live else None,
-        "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
-        "netns_mode": mode,
-        "boot_images": images,
-        "driver": read_driver(tree),
-        "devices": rdma_devices,
-        "netdevs": interfaces,
-        "rails": [describe_rail(rail, rdma_devices, interfaces) for rail in rails or []],
-        "memlock": read_memlock(tree),
-    }
+    mode, images = part("netns_mode", read_netns_mode, tree, read_images, otherwise=(None, None))
+    rdma_devices = part("devices", read_rdma_devices, tree, here, links or {}, zero_rows, mode or {}, reasons)
+    wanted = {rail["netdev"] for rail in rails or [] if rail.get("netdev")}
+    for port in (port for device in (rdma_devices or {}).values() for port in device["ports"].values()):
+        wanted |= {port["netdev"], *(row["netdev"] for row in port["gids"])} - {None}
+    interfaces = part("netdevs", read_interfaces, tree, links, reason, wanted)
+    return printable(
+        {
+            "schema": SCHEMA,
+            "gathered_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "kernel": os.uname().release if tree.live else None,
+            "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
+            "netns_mode": mode,
+            "boot_images": images,
+            "driver": part("driver", read_driver, tree),
+            "devices": rdma_devices,
+            "netdevs": interfaces,
+            "routing": part("routing", read_routing, tree),
+            "rails": part("rails", describe_rails, rails or [], rdma_devices or {}, interfaces or {}),
+            "memlock": part("memlock", read_memlock, tree),
+            "reasons": reasons,
+        }
+    )
+
+
+class Parts:
+    """Calls the reader of one part of the facts; an error in it costs the node that part and no other.
+
+    The readers turn everything that a system can answer into None and a reason, so what is caught here is a mistake in
+    them. Its place is named, for whoever reports it.
+    """
+
+    def __init__(self, reasons: dict) -> None:
+        self._reasons = reasons
+
+    def __call__(self, name: str, read: Callable, *arguments, otherwise=None):
+        try:
+            return read(*arguments)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{os.path.basename(place.filename)}:{place.lineno}"
+            self._reasons[name] = f"internal error: {type(error).__name__}: {error!s:.200} ({where})"
+            return otherwise
+
+
+def printable(value):
+    """Return the facts with names that are not UTF-8 (the kernel allows them) written with ``\\x`` escapes, so that
+    they can be printed and sent."""
+    if isinstance(value, str):
+        return (
+            value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        )
+    if isinstance(value, dict):
+        return {printable(key): printable(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [printable(inner) for inner in value]
+    return value
 
 
 def read_links(tree: Tree) -> tuple[dict | None, str | None]:
     """Return the links of this namespace by netlink, or None with a reason: another tree has no namespace to ask."""
     if not tree.live:
-        return None, "addresses are asked of the running kernel, and this is another root"
+        return None, "asked of the running kernel, and this is another root"
     try:
         return netlink.read_links(), None
     except OSError as error:
-        return None, f"netlink: {error}"
+        return None, f"netlink: {error.strerror or describe(error)}"
+
+
+def read_rdma_devices(tree: Tree, here: set, links: dict, zero_rows: bool, mode: dict, reasons: dict) -> dict | None:
+    """Return the fact ``devices``; None when sysfs cannot be read. Why there are none, and what exclusive mode hides,
+    goes into ``reasons``."""
+    if not tree.names("/sys/class"):
+        reasons["devices"] = "/sys/class cannot be read: is sysfs mounted?"
+        return None
+    named = {}
+    if tree.live and tree.exists("/sys/class/infiniband"):
+        with contextlib.suppress(OSError):  # sysfs tells the netdevs of all but a few software devices
+            named = rdma_netlink.read_port_netdevs()
+    found = devices.read_devices(tree, here, links, zero_rows, named)
+    if not found:
+        reasons["devices"] = "no RDMA device" if tree.exists("/sys/module/ib_core") else "ib_core is not loaded"
+    if mode.get("live") == "exclusive":
+        text = "exclusive mode: devices that were moved to other network namespaces (pods) are not listed"
+        reasons["devices"] = f"{reasons['devices']}; {text}" if not found else text
+    return found
+
+
+def read_interfaces(tree: Tree, links: dict | None, reason: str | None, wanted: set) -> dict:
+    """Return the fact ``netdevs``: addresses and routes are asked for the netdevs that are described, no others."""
+    names = netdevs.choose(tree, links, wanted)
+    known = {links[name]["index"]: links[name] for name in names if links is not None}
+    for key, read in (("addresses", netlink.read_addresses), ("default_routes", routing.read_default_routes)):
+        try:
+            answers = read(known) if known else {}
+        except OSError as error:
+            for link in known.values():
+                link["reason"] = f"netlink: {error.strerror or describe(error)}"
+        else:
+            for index, link in known.items():
+                link[key] = answers[index]
+    return netdevs.read_netdevs(tree, names, links, reason)
+
+
+def read_routing(tree: Tree) -> dict:
+    """Return the fact ``routing``."""
+    if not tree.live:
+        return {"rules": None, "reason": "asked of the running kernel, and this is another root"}
+    return routing.read_rules()
 
 
 def read_netns_mode(tree: Tree, read_images: bool = True) -> tuple[dict, list | None]:
@@ -153,13 +244,21 @@ def describe_rail(rail: dict, rdma_devices: dict, interfaces: dict) -> dict:
     return result
 
 
+def describe_rails(rails: list[dict], rdma_devices: dict, interfaces: dict) -> list[dict]:
+    """Return the fact ``rails``."""
+    return [describe_rail(rail, rdma_devices, interfaces) for rail in rails]
+
+
 def _find_device(rdma_devices: dict, pci: str | None, netdev: str | None) -> tuple[str | None, dict | None]:
-    for key, wanted in (("pci", pci), ("netdev", netdev)):
+    """Find the RDMA device of a rail. A software device stands for the function that its netdev is on, when that
+    function has no device of its own."""
+    # A wrong PCI address must not be cured by a name that another OS gave.
+    keys = (("pci", pci), ("netdev_pci", pci)) if pci else (("netdev", netdev),) if netdev else ()
+    for key, wanted in keys:
         for name, device in rdma_devices.items():
-            if wanted and device[key] == wanted and device["function"] != "sf":
+            fits = device["kind"] == "software" if key == "netdev_pci" else device["function"] != "sf"
+            if device[key] == wanted and fits:
                 return name, device
-        if wanted:
-            break  # a wrong PCI address must not be cured by a name that another OS gave
     return None, None
 
 

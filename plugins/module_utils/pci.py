@@ -12,6 +12,9 @@ from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 _SUB_FUNCTION = re.compile(r"[a-z0-9_]+\.sf\.[0-9]+")
 _PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
+# One physical function a plane. Cards of one plane have one or two ports, so one or two physical functions.
+_MOST_PORTS = 2
+_MULTI_PLANE_DRIVERS = frozenset({"mlx5_core"})
 
 
 def pci_parts(path: str) -> list[str]:
@@ -23,9 +26,9 @@ def describe_function(tree: Tree, directory: str) -> dict:
     """Describe the device behind ``/sys/class/*/X/device``.
 
     :param directory: its resolved directory below ``/sys/devices``.
-    :returns: ``{pci, function, parent_pci, vf_index, numa_node, pci_path, driver}``. function is ``pf``, ``vf`` or
-        ``sf`` (a sub-function is an auxiliary device below its PCI function), None for a device that is not on a PCI
-        bus. A physical function is called ``pf`` whether or not it can have VFs.
+    :returns: ``{pci, function, parent_pci, vf_index, plane, numa_node, pci_path, driver}``. function is ``pf``, ``vf``
+        or ``sf`` (a sub-function is an auxiliary device below its PCI function), None for a device that is not on a PCI
+        bus. A physical function is called ``pf`` whether or not it can have VFs. plane: see :func:`plane`.
     """
     parts = pci_parts(directory)
     result: dict = {
@@ -33,6 +36,7 @@ def describe_function(tree: Tree, directory: str) -> dict:
         "function": None,
         "parent_pci": None,
         "vf_index": None,
+        "plane": None,
         "numa_node": None,
         "pci_path": "/".join(parts) or None,
         "driver": None,
@@ -54,7 +58,30 @@ def describe_function(tree: Tree, directory: str) -> dict:
         result["vf_index"] = _vf_index(tree, pci_directory, parts[-1])
     else:
         result["function"] = "pf"
+        result["plane"] = plane(tree, pci_directory)
     return result
+
+
+def plane(tree: Tree, pci_directory: str) -> int | None:
+    """Return the plane that a physical function of a multi-plane card is; None on other cards.
+
+    Such a card (ConnectX-8 in GB300 nodes) shows each plane as a physical function of one PCI device, .0 to .3, and has
+    its VFs behind them. No attribute says so: what tells it are more than two physical functions of the mlx5 driver in
+    one slot. The plane is then the function's number.
+    """
+    bridge, _slash, address = pci_directory.rstrip("/").rpartition("/")
+    slot = address[:-1]
+    if not _PCI.fullmatch(address):
+        return None
+    functions = [
+        name
+        for name in tree.names(bridge)
+        if name.startswith(slot)
+        and _PCI.fullmatch(name)
+        and not tree.exists(f"{bridge}/{name}/physfn")
+        and tree.link_name(f"{bridge}/{name}/driver") in _MULTI_PLANE_DRIVERS
+    ]
+    return int(address[-1]) if address in functions and len(functions) > _MOST_PORTS else None
 
 
 def virtual_functions(tree: Tree, pci_directory: str) -> list[tuple[int, str]]:

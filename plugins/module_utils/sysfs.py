@@ -20,8 +20,22 @@ from typing import Callable, NamedTuple
 ABSENT = frozenset({"ENOENT", "ENOTDIR", "ENODEV", "ENXIO", "EINVAL", "ENODATA", "EOPNOTSUPP"})
 
 _CHUNK = 65536
+_SHORT = 4096  # a sysfs attribute is one page at most
 _MAXIMUM = 16 * 1024 * 1024
 _MAXIMUM_LINKS = 40
+
+
+def number(text: str | None) -> int | None:
+    """Return the decimal number that a file's text is, or None; the kernel writes nothing else than ``-?[0-9]+``."""
+    bare = (text or "").strip()
+    digits = bare[1:] if bare.startswith("-") else bare
+    return int(bare) if digits.isascii() and digits.isdigit() and len(digits) < 32 else None
+
+
+def describe(error: OSError) -> str:
+    """Return ``No such file or directory (ENOENT)`` for an error, without the path."""
+    code = errno.errorcode.get(error.errno or 0, "EIO")
+    return f"{os.strerror(error.errno or errno.EIO)} ({code})"
 
 
 class Reading(NamedTuple):
@@ -71,12 +85,26 @@ class Tree:
         self.root = "/" + root.strip("/")
         self.live = self.root == "/"
         self.read_bytes = read_bytes or read_file
+        self._places: dict[str, str] = {}
 
     def path(self, path: str) -> str:
         """Return the place of ``path`` on this machine with links resolved inside the root: an absolute link in a
         mounted tree must not lead to a file of the machine that inspects it."""
         if self.live:
             return path
+        folder, _slash, name = path.rpartition("/")
+        if name in ("", ".", ".."):
+            return self._resolve(path)
+        place = self._places.get(folder)
+        if place is None:
+            place = self._places[folder] = self._resolve(folder)
+        try:
+            os.readlink(f"{place}/{name}")
+        except (OSError, ValueError):
+            return f"{place}/{name}"
+        return self._resolve(path)
+
+    def _resolve(self, path: str) -> str:
         todo = [part for part in path.split("/") if part][::-1]
         done: list[str] = []
         links = 0
@@ -95,7 +123,7 @@ class Tree:
                 continue
             links += 1
             if links > _MAXIMUM_LINKS:
-                return self.root + path
+                return self.root + "/" + "/".join([*done, part])  # opening it gives ELOOP
             if target.startswith("/"):
                 done = []
             todo.extend([piece for piece in target.split("/") if piece][::-1])
@@ -116,8 +144,7 @@ class Tree:
         try:
             data = self.read_bytes(place)
         except OSError as error:
-            code = errno.errorcode.get(error.errno or 0, "EIO")
-            return Reading(None, f"{os.strerror(error.errno or errno.EIO)} ({code})", code)
+            return Reading(None, describe(error), errno.errorcode.get(error.errno or 0, "EIO"))
         except ValueError as error:
             return Reading(None, str(error), "EINVAL")
         return Reading(data.decode("utf-8", "replace"))
@@ -126,6 +153,8 @@ class Tree:
         """Read many short files (4096 bytes at most, as sysfs has them) of one directory: ``(name, content or error)``.
 
         The directory is walked to once, which is most of the cost of opening a file in sysfs.
+
+        :param place: the directory's place on this machine.
         """
         if self.read_bytes is not read_file:
             for name in names:
@@ -135,26 +164,44 @@ class Tree:
                     yield name, error
             return
         try:
-            directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            yield from ((name, error) for name in names)
+            directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (OSError, ValueError) as error:
+            failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
+            yield from ((name, failure) for name in names)
             return
-        flags = os.O_RDONLY | os.O_NONBLOCK
+        # In another root a link may lead out of it; attributes in sysfs are no links.
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if self.live else os.O_NOFOLLOW)
+        opening, reading, closing = os.open, os.read, os.close
         try:
             for name in names:
                 try:
-                    descriptor = os.open(name, flags, dir_fd=directory)
+                    descriptor = opening(name, flags, 0, dir_fd=directory)
                 except OSError as error:
                     yield name, error
                     continue
                 try:
-                    data: bytes | OSError = os.read(descriptor, 4096)
+                    data: bytes | OSError = reading(descriptor, _SHORT)
                 except OSError as error:
                     data = error
-                os.close(descriptor)
+                closing(descriptor)
                 yield name, data
         finally:
             os.close(directory)
+
+    def attributes(self, directory: str, names: Iterable[str]) -> tuple[dict[str, str | None], dict[str, str]]:
+        """Read several attributes of one directory: ``({name: stripped text or None}, {name: reason})``; an attribute
+        that is None has a reason. Names are plain file names."""
+        values: dict[str, str | None] = {}
+        reasons: dict[str, str] = {}
+        for name, data in self.read_each(self.path(directory), names):
+            if isinstance(data, OSError):
+                values[name] = None
+                reasons[name] = describe(data)
+            else:
+                values[name] = data.decode("utf-8", "replace").strip() or None
+                if values[name] is None:
+                    reasons[name] = "the file is empty"
+        return values, reasons
 
     def text(self, path: str) -> str | None:
         """Return the stripped text of a file, or None when it is empty or cannot be read."""
@@ -162,11 +209,7 @@ class Tree:
 
     def integer(self, path: str) -> int | None:
         """Return the decimal number in a file, or None."""
-        text = self.text(path) or ""
-        try:
-            return int(text) if len(text) < 32 else None
-        except ValueError:
-            return None
+        return number(self.text(path))
 
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a directory; an empty list when it is not there or not readable."""

@@ -116,7 +116,7 @@ def test_an_unreadable_file_makes_the_configuration_unknown(node):
 
 
 def test_fc28_a_module_that_is_not_loaded_is_no_fault(tmp_path):
-    node = NodeTree(tmp_path).add("/proc/cmdline = ib_core.netns_mode=0\n/sys/module/loop/refcnt = 0")
+    node = NodeTree(tmp_path).add("/proc/cmdline = ib_core.netns_mode=0\n/sys/module/loop/refcnt = 0\n/sys/class/net/")
     facts = node_facts.gather(node.tree())
     mode = facts["netns_mode"]
     assert mode["live"] is None and mode["loaded"] is False and "not loaded" in mode["reasons"]["live"]
