@@ -32,9 +32,14 @@ options:
     elements: str
     default: [kubernetes, PyYAML, websocket-client]
   helm_binary:
-    description: Path or name of Helm.
+    description: Path or name of Helm. Not looked for when empty.
     type: str
     default: helm
+  hosts:
+    description:
+      - Names and addresses of each host. RV(hosts) then tells which node of the cluster each of them is.
+    type: dict
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -58,10 +63,29 @@ helm:
   type: dict
   sample: {path: /usr/local/bin/helm, version: 4.1.4, reason: null}
 cluster:
-  description: Address and version of the API server. C(reason) says why the version is V(null).
+  description:
+    - Address and version of the API server. C(reason) says why the version is V(null).
+    - C(configured) tells whether an option, the environment or a kubeconfig names a cluster at all.
   returned: always
   type: dict
-  sample: {host: "https://192.0.2.1:6443", version: 1.33.1, reason: null}
+  sample: {host: "https://192.0.2.1:6443", version: 1.33.1, reason: null, configured: true}
+hosts:
+  description:
+    - The node of each host. C(node) is V(null) with C(reason) where there is none or more than one.
+    - C(cordon) is what the annotation of M(railyard.rdma.node_drain) says, V(null) without it.
+    - C(rdma_mode_owners) are the SriovNetworkPoolConfigs that set C(rdmaMode) for the node, in the form of the option
+      O(railyard.rdma.ib_core_netns#module:other_owners).
+  returned: when O(hosts) is given
+  type: dict
+  sample:
+    gpu-1:
+      node: gpu-1
+      reason: null
+      ready: true
+      boot_id: 4f0a6b1e-6a4e-4a0e-9d0a-0a4b8f6f3c52
+      unschedulable: false
+      cordon: null
+      rdma_mode_owners: []
 """
 
 import re
@@ -69,12 +93,20 @@ import sys
 from importlib import metadata
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, dynamic_transport
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
+    Api,
+    ApiError,
+    KindNotServed,
+    dynamic_transport,
+)
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
     auth_argument_spec,
     client_for,
+    is_configured,
 )
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import find_node, label_selector_matches
 
 VERSION = re.compile(r"v?(\d+\.\d+\.\d+)")
 
@@ -112,18 +144,77 @@ def cluster_version(git_version):
 
 
 def cluster_facts(module):
-    """{host, version, reason} of the API server."""
+    """({host, version, reason, configured} of the API server, Api or None)."""
+    found = {"host": None, "version": None, "reason": None, "configured": is_configured(module.params)}
     try:
         client = client_for(module.params)
         api = Api(dynamic_transport(client.client), attempts=2)
-        host = client.configuration.host
+        found["host"] = client.configuration.host
+        found["version"] = cluster_version(api.get("/version").get("gitVersion"))
     except NoConnection as error:
-        return {"host": None, "version": None, "reason": str(error)}
-    try:
-        version = cluster_version(api.get("/version").get("gitVersion"))
+        return {**found, "reason": str(error)}, None
     except ApiError as error:
-        return {"host": host, "version": None, "reason": f"HTTP status {error.status}: {error.message}"}
-    return {"host": host, "version": version, "reason": None if version else "the server's version is not readable"}
+        return {**found, "reason": f"HTTP status {error.status}: {error.message}"}, None
+    return {**found, "reason": None if found["version"] else "the server's version is not readable"}, api
+
+
+def list_of(api, api_version, kind):
+    try:
+        return api.list_items(api.path(api_version, kind))
+    except KindNotServed:
+        return []
+
+
+def rdma_mode_owners(node, pools):
+    """The pools that set rdmaMode for a node.
+
+    The operator writes its own modprobe.d file and asks for a kernel argument, and reboots the node until the argument
+    is there, whatever the live mode (sriov-network-operator#959).
+    """
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    owners = []
+    for pool in pools:
+        spec = pool.get("spec") or {}
+        # Without a selector, or with an empty one, a pool has every node.
+        if spec.get("rdmaMode") and label_selector_matches(spec.get("nodeSelector") or {}, labels):
+            name = maintenance.full_name(pool)
+            owners.append(
+                {
+                    "owner": "sriov_network_operator",
+                    "path": f"SriovNetworkPoolConfig {name}",
+                    "mode": spec["rdmaMode"],
+                    "remedy": f"remove spec.rdmaMode from SriovNetworkPoolConfig {name}",
+                }
+            )
+    return owners
+
+
+def host_facts(names, nodes, pools):
+    """The entry of one host in ``hosts``."""
+    node, reason = find_node(names, nodes)
+    return {
+        "node": maintenance.metadata(node).get("name"),
+        "reason": reason,
+        "ready": maintenance.is_ready(node) if node else None,
+        "boot_id": maintenance.boot_id_of(node),
+        "unschedulable": maintenance.cordoned(node) if node else None,
+        "cordon": maintenance.own_cordon(node),
+        "rdma_mode_owners": rdma_mode_owners(node, pools) if node else [],
+    }
+
+
+def hosts_facts(api, cluster, hosts):
+    """{host: entry}; every entry has the reason when the cluster cannot be read."""
+    reason, nodes, pools = cluster["reason"], [], []
+    if api:
+        try:
+            nodes = list_of(api, "v1", "Node")
+            pools = list_of(api, "sriovnetwork.openshift.io/v1", "SriovNetworkPoolConfig")
+        except ApiError as error:
+            api, reason = None, f"HTTP status {error.status}: {error.message}"
+            cluster["reason"] = reason
+    found = {host: host_facts(names, nodes, pools) for host, names in hosts.items()}
+    return found if api else {host: {**entry, "reason": reason} for host, entry in found.items()}
 
 
 def main():
@@ -131,8 +222,16 @@ def main():
     spec.update(
         libraries={"type": "list", "elements": "str", "default": ["kubernetes", "PyYAML", "websocket-client"]},
         helm_binary={"type": "str", "default": "helm"},
+        hosts={"type": "dict"},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    hosts = module.params["hosts"]
+    for host, names in (hosts or {}).items():
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            module.fail_json(msg=f"hosts.{host}: got {names!r}, must be a list of names and addresses")
+    cluster, api = cluster_facts(module)
+    more = {} if hosts is None else {"hosts": hosts_facts(api, cluster, hosts)}
+    helm = module.params["helm_binary"]
     module.exit_json(
         changed=False,
         python={
@@ -140,8 +239,9 @@ def main():
             "version": ".".join(map(str, sys.version_info[:3])),
             "libraries": library_versions(module.params["libraries"]),
         },
-        helm=helm_facts(module, module.params["helm_binary"]),
-        cluster=cluster_facts(module),
+        helm=helm_facts(module, helm) if helm else {"path": None, "version": None, "reason": "not looked for"},
+        cluster=cluster,
+        **more,
     )
 
 

@@ -4,7 +4,8 @@
 """Request log, error answers, and faults that a test orders at /rehearsal/faults.
 
 A fault is `{"count": 2, "method": "PATCH", "path": "<regular expression>", "status": 429, "retryAfter": 1}`; every key
-but `status` may be left out. `{"close_watches": "<regular expression>"}` ends the open watch streams whose path
+but `status` may be left out. Status 0 ends the connection without an answer, as a server that dies does.
+`{"close_watches": "<regular expression>"}` ends the open watch streams whose path
 matches.
 """
 
@@ -52,8 +53,8 @@ class Faults:
             if "close_watches" in fault:
                 return web.json_response({"closed": self._close(fault["close_watches"])})
             unknown = set(fault) - _KEYS
-            if unknown or fault.get("status") not in REASONS:
-                text = f"a fault has keys {sorted(_KEYS)} and a status of {sorted(REASONS)}, got {fault}"
+            if unknown or fault.get("status") not in (0, *REASONS):
+                text = f"a fault has keys {sorted(_KEYS)} and a status of {[0, *sorted(REASONS)]}, got {fault}"
                 raise bad_request(text)
             self.pending.append({"count": 1, **fault})
         return web.json_response(self.pending)
@@ -77,6 +78,10 @@ class Faults:
             fault["count"] -= 1
             if fault["count"] <= 0:
                 self.pending.remove(fault)
+            if fault["status"] == 0:
+                if request.transport:
+                    request.transport.abort()
+                raise ConnectionResetError("a fault that the rehearsal ordered")
             after = fault.get("retryAfter")
             headers = {"Retry-After": str(after)} if after is not None else None
             text = fault.get("message", "a fault that the rehearsal ordered")

@@ -38,6 +38,7 @@ def reached(state: dict) -> str:
 
 def to_evict(pods: list[dict], node: str, prefix: str, reboot: bool) -> list[dict]:
     """Pods that a drain removes: all of them before a reboot, else those that request a resource of the prefix.
+    DaemonSets' pods stay, as in kubectl's drain, which the operator uses.
 
     With prefix nvidia.com that is every pod with a GPU, not only those with a VF.
     """
@@ -46,6 +47,7 @@ def to_evict(pods: list[dict], node: str, prefix: str, reboot: bool) -> list[dic
         for pod in pods
         if pod["spec"].get("nodeName") == node
         and pod.get("status", {}).get("phase") not in FINISHED
+        and not any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences") or [])
         and (reboot or any(name.startswith(f"{prefix}/") for name in pod_requests(pod["spec"])))
     ]
 

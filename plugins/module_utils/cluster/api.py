@@ -110,9 +110,10 @@ class Api:
         self.requests = 0
         self.retries = 0
 
-    def request(self, method, path, query=(), body=None, content_type="application/json"):
+    def request(self, method, path, query=(), body=None, content_type="application/json", attempts=None):
         """One request; repeats it while the error is worth it. All our requests may be repeated: reads, apply,
-        delete."""
+        delete. ``attempts`` 1: the caller looks again itself, since the same request would fail again."""
+        attempts = attempts or self._attempts
         attempt = 0
         while True:
             attempt += 1
@@ -120,7 +121,7 @@ class Api:
             try:
                 return self._transport(method, path, list(query), body, content_type)
             except ApiError as error:
-                if not error.retriable or attempt >= self._attempts:
+                if not error.retriable or attempt >= attempts:
                     if attempt > 1:
                         error.message += f" (tried {int(attempt)} times)"
                     raise

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -18,7 +19,17 @@ except ImportError:
     AUTH_ARG_SPEC, get_api_client = {}, None
     IMPORT_ERROR = traceback.format_exc()
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, dynamic_transport
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
+    RETRIED,
+    Api,
+    ApiError,
+    dynamic_transport,
+)
+
+# What says that a cluster is meant, even when it cannot be reached: environment of kubernetes.core, of every client,
+# and of a pod.
+ENVIRONMENT = ("K8S_AUTH_KUBECONFIG", "K8S_AUTH_CONTEXT", "K8S_AUTH_HOST", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+KUBECONFIG = "~/.kube/config"
 
 
 def auth_argument_spec():
@@ -27,7 +38,33 @@ def auth_argument_spec():
 
 
 class NoConnection(Exception):
-    """There is no client for the API; the text says why and what to do."""
+    """There is no client for the API; the text says why and what to do.
+
+    Attribute: unanswered (bool), True when everything is there but the server does not answer, so that a later try
+    may.
+    """
+
+    def __init__(self, message, unanswered=False):
+        super().__init__(message)
+        self.unanswered = unanswered
+
+
+def is_configured(params):
+    """Whether anything names a cluster: an argument, the environment, or a kubeconfig at its usual place."""
+    named = any(params.get(name) for name in ("kubeconfig", "context", "host"))
+    return named or any(os.environ.get(name) for name in ENVIRONMENT) or os.path.exists(os.path.expanduser(KUBECONFIG))
+
+
+def _unanswered(error):
+    """True for errors of the network, and for an answer that says so (the client asks the server for its kinds)."""
+    seen = error
+    while seen is not None:
+        if isinstance(seen, OSError) and not isinstance(seen, (FileNotFoundError, PermissionError)):
+            return True
+        if type(seen).__module__.startswith("urllib3") or getattr(seen, "status", None) in RETRIED:
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def client_for(params):
@@ -46,7 +83,8 @@ def client_for(params):
         raise NoConnection(
             f"No connection to the Kubernetes API: {str(error).rstrip('.')}. Check kubeconfig and context (K8S_AUTH_KUBECONFIG, "
             "K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same names), and that the Python library kubernetes "
-            f"is installed for {sys.executable}."
+            f"is installed for {sys.executable}.",
+            unanswered=_unanswered(error),
         ) from error
 
 
@@ -61,3 +99,24 @@ def dynamic_client(module):
 def connect(module):
     """Api for this module's authentication arguments."""
     return Api(dynamic_transport(dynamic_client(module).client))
+
+
+def connect_later(params):
+    """Api that connects with its first request; while the server does not answer, requests fail as ApiError 0.
+
+    For callers that wait for a server that may be away, such as one that restarts with the node it runs on.
+    Requests raise NoConnection when waiting cannot help.
+    """
+    transport = []
+
+    def send(method, path, query, body, content_type):
+        if not transport:
+            try:
+                transport.append(dynamic_transport(client_for(params).client))
+            except NoConnection as error:
+                if not error.unanswered:
+                    raise
+                raise ApiError(0, f"the API server does not answer: {error.__cause__}") from error
+        return transport[0](method, path, query, body, content_type)
+
+    return Api(send)
