@@ -11,7 +11,7 @@ import hashlib
 import re
 
 from ansible_collections.railyard.rdma.plugins.module_utils import gid as gids
-from ansible_collections.railyard.rdma.plugins.module_utils import pci
+from ansible_collections.railyard.rdma.plugins.module_utils import pci, rdma_cm
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import ABSENT, Tree, number
 from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import parse_traffic_class
 
@@ -119,7 +119,7 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
     port = tree.inside(f"{_CLASS}/{device}/ports/{number}")
     told, why = tree.attributes(port, ("link_layer", "state", "phys_state", "rate"))
     rows, table = read_gid_table(tree, port, told["link_layer"], netdevs_here, zero_rows)
-    tos_file = f"/sys/kernel/config/rdma_cm/{device}/ports/{number}/default_roce_tos"
+    connections = rdma_cm.read_rdma_cm(tree, device, number)
     result = {
         "link_layer": told["link_layer"],
         "state": parse_state(told["state"]),
@@ -130,16 +130,14 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
         "gids": rows,
         "gid_table": table,
         "traffic_class": read_traffic_class(tree, device, number),
-        "rdma_cm_tos": tree.integer(tos_file),
+        "rdma_cm_tos": connections["tos"],
+        "rdma_cm_mode": connections["mode"],
         "reasons": {},
     }
     for key, file in (("link_layer",) * 2, ("state",) * 2, ("phys_state",) * 2, ("rate_gbps", "rate")):
         if result[key] is None:
             result["reasons"][key] = why.get(file) or f"not understood: {told[file]!r:.60}"
-    if result["rdma_cm_tos"] is None:
-        # The folder appears when somebody makes it (mkdir); a reader of facts must not.
-        tos = tree.read(tos_file)
-        result["reasons"]["rdma_cm_tos"] = "not set up in configfs" if tos.absent else tos.reason or "not a number"
+    result["reasons"].update(connections["reasons"])
     return result
 
 
