@@ -14,6 +14,7 @@ from typing import Callable
 
 from ansible_collections.railyard.rdma.plugins.module_utils import (
     boot_images,
+    counters,
     devices,
     gid,
     modprobe,
@@ -22,6 +23,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils import (
     netns_mode,
     rdma_netlink,
     routing,
+    topology,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.driver import read_driver
 from ansible_collections.railyard.rdma.plugins.module_utils.memlock import read_memlock
@@ -30,7 +32,13 @@ from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, d
 SCHEMA = 1
 
 
-def gather(tree: Tree, rails: list[dict] | None = None, zero_rows: bool = False, read_images: bool = True) -> dict:
+def gather(
+    tree: Tree,
+    rails: list[dict] | None = None,
+    zero_rows: bool = False,
+    read_images: bool = True,
+    with_counters: bool = False,
+) -> dict:
     """Read everything about RDMA on a node.
 
     :param rails: the intended rails, dicts with ``rail`` and ``pci`` and/or ``netdev``; the fact ``rails`` tells what
@@ -38,6 +46,7 @@ def gather(tree: Tree, rails: list[dict] | None = None, zero_rows: bool = False,
     :param zero_rows: keep GID rows that hold no GID; they are most of every table and say nothing but that they are
         empty.
     :param read_images: False leaves the boot images unread (the most expensive part), and what depends on them unknown.
+    :param with_counters: adds ``counters`` to ports and netdevs.
     :returns: the fact ``rdma``. Values that cannot be read are None, with a reason beside them (``reason``, or
         ``reasons`` by key).
     """
@@ -51,7 +60,13 @@ def gather(tree: Tree, rails: list[dict] | None = None, zero_rows: bool = False,
     wanted = {rail["netdev"] for rail in rails or [] if rail.get("netdev")}
     for port in (port for device in (rdma_devices or {}).values() for port in device["ports"].values()):
         wanted |= {port["netdev"], *(row["netdev"] for row in port["gids"])} - {None}
-    interfaces = part("netdevs", read_interfaces, tree, links, reason, wanted)
+    interfaces = part("netdevs", read_interfaces, tree, links, reason, wanted, with_counters)
+    if with_counters:
+        part("counters", counters.attach_port_counters, tree, rdma_devices or {})
+    gpus, no_gpus = part("gpus", topology.read_gpus, tree, otherwise=(None, None))
+    reasons.update({"gpus": no_gpus} if no_gpus else {})
+    described = part("rails", describe_rails, rails or [], rdma_devices or {}, interfaces or {})
+    part("rails", topology.attach_gpus, tree, described or [], gpus)
     return printable(
         {
             "schema": SCHEMA,
@@ -64,7 +79,8 @@ def gather(tree: Tree, rails: list[dict] | None = None, zero_rows: bool = False,
             "devices": rdma_devices,
             "netdevs": interfaces,
             "routing": part("routing", read_routing, tree),
-            "rails": part("rails", describe_rails, rails or [], rdma_devices or {}, interfaces or {}),
+            "gpus": gpus,
+            "rails": described,
             "memlock": part("memlock", read_memlock, tree),
             "reasons": reasons,
         }
@@ -134,7 +150,7 @@ def read_rdma_devices(tree: Tree, here: set, links: dict, zero_rows: bool, mode:
     return found
 
 
-def read_interfaces(tree: Tree, links: dict | None, reason: str | None, wanted: set) -> dict:
+def read_interfaces(tree: Tree, links: dict | None, reason: str | None, wanted: set, with_counters: bool) -> dict:
     """Return the fact ``netdevs``: addresses and routes are asked for the netdevs that are described, no others."""
     names = netdevs.choose(tree, links, wanted)
     known = {links[name]["index"]: links[name] for name in names if links is not None}
@@ -147,7 +163,7 @@ def read_interfaces(tree: Tree, links: dict | None, reason: str | None, wanted: 
         else:
             for index, link in known.items():
                 link[key] = answers[index]
-    return netdevs.read_netdevs(tree, names, links, reason)
+    return netdevs.read_netdevs(tree, names, links, reason, with_counters)
 
 
 def read_routing(tree: Tree) -> dict:

@@ -57,6 +57,13 @@ options:
       - With V(false), C(boot_images), C(next_boot) and C(reboot_required) are unknown.
     type: bool
     default: true
+  counters:
+    description:
+      - Adds C(counters) to ports (verbs and driver counters) and to netdevs (statistics by priority). Take two readings
+        to see what happened in between.
+    type: bool
+    default: false
+    version_added: 0.2.0
 seealso:
   - module: railyard.rdma.ib_core_netns
   - module: railyard.rdma.boot_image
@@ -278,6 +285,7 @@ def main() -> None:
             },
             "zero_rows": {"type": "bool", "default": False},
             "boot_images": {"type": "bool", "default": True},
+            "counters": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -286,6 +294,7 @@ def main() -> None:
         rails=module.params["rails"],
         zero_rows=module.params["zero_rows"],
         read_images=module.params["boot_images"],
+        with_counters=module.params["counters"],
     )
     module.exit_json(changed=False, ansible_facts={"rdma": facts})
 

@@ -52,7 +52,7 @@ def test_a_pf_with_its_netdev_and_its_usable_row(node):
     assert [row["index"] for row in port["gids"]] == [0, 1, 2, 3]
     assert best_gid_index(port["gids"]) == 3
     assert port["traffic_class"]["state"] == "absent"
-    assert port["rdma_cm_tos"] is None and "not set up" in port["reasons"]["rdma_cm_tos"]
+    assert port["rdma_cm_tos"] is None and "not loaded" in port["reasons"]["rdma_cm_tos"]
 
 
 def test_a_vf_knows_its_pf_and_its_number(node):
