@@ -48,8 +48,8 @@ def read(tree: Tree) -> dict:
     :returns: ``{loader, default_kernel, reason, entries, feeds}``. loader is ``grub``, ``bls`` (Boot Loader
         Specification under GRUB), ``systemd-boot``, ``extlinux``, ``none`` (no configuration found) or ``unknown``.
         default_kernel is the version (as in /lib/modules) of the kernel that boots next; None with a reason when it
-        cannot be told. Each entry is ``{id, title, kernel, image, initrd, arguments, path, default, reason}``: path is
-        the file that defines it, arguments the kernel line without what the loader adds itself, default True or False,
+        cannot be told. Each entry is ``{id, title, kernel, image, initrd, arguments, path, default, reason}``: image is
+        the kernel's file and initrd the list of its boot images as the loader sees their paths, path is the file that defines it, arguments the kernel line without what the loader adds itself, default True or False,
         None when it is not known which entry is the default. feeds lists ``{path, line, text}`` of the files from which
         kernel lines are generated.
     """
@@ -184,7 +184,7 @@ def _entry(tree: Tree, path: str, entry: dict, reason: str | None = None) -> dic
         "title": entry["title"],
         "kernel": kernel_version(tree, entry["image"], entry.get("version")),
         "image": entry["image"],
-        "initrd": entry["initrd"],
+        "initrd": [name for name in (entry["initrd"] or "").split() if not name.startswith("$")],
         "arguments": entry["arguments"],
         "path": path,
         "default": None,
