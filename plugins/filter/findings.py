@@ -58,6 +58,25 @@ options:
     type: list
     elements: str
     default: []
+  pool_configs:
+    description:
+      - The SriovNetworkPoolConfigs of the cluster, as objects.
+    type: list
+    elements: dict
+    version_added: 0.2.0
+  earlier:
+    description:
+      - The facts C(rdma) of an earlier run by host, to find what changed since. Hosts without them are not compared.
+    type: dict
+    version_added: 0.2.0
+  cures:
+    description:
+      - Playbooks that run afterwards. Errors that they cure, or refuse with a reason of their own, are not in C(failing).
+    type: list
+    elements: str
+    choices: [prepare_nodes]
+    default: []
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -71,14 +90,17 @@ _value:
   description:
     - C(findings) is a list of C({id, severity, node, pod, rail, summary, evidence, remedy, tolerated}), C(failing)
       the part of it that must fail a
-      play, C(rows) the verdict table as data, C(table) and C(text) the table and the findings as lines of text.
+      play, C(rows) the verdict table as data, C(table) and C(text) the table and the findings as lines of text. Without
+      pods among the inputs the table is that of nodes, with the four values of the netns mode.
   type: dict
 """
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate, failing
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import CURES
 from ansible_collections.railyard.rdma.plugins.plugin_utils.hosts import host_values
+from ansible_collections.railyard.rdma.plugins.plugin_utils.node_table import node_lines, node_row
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report_table import finding_lines, lines, row
 
 
@@ -91,6 +113,9 @@ def findings(
     pods=None,
     test_pods=None,
     tolerated=(),
+    pool_configs=None,
+    earlier=None,
+    cures=(),
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
@@ -98,17 +123,20 @@ def findings(
     if attachments is not None:
         names = [f"{a['metadata']['namespace']}/{a['metadata']['name']}" for a in attachments]
     pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
-    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses)
+    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier)
+    if set(cures) - set(CURES):
+        raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")
     try:
         found = evaluate(known, inputs, tolerated)
     except ValueError as error:
         raise AnsibleFilterError(f"findings: {error}") from error
-    rows = [row(context, found) for context in known]
+    with_pods = "pod" in inputs
+    rows = [(row if with_pods else node_row)(context, found) for context in known]
     return {
         "findings": found,
-        "failing": failing(found),
+        "failing": failing(found, cures),
         "rows": rows,
-        "table": lines(rows),
+        "table": lines(rows) if with_pods else node_lines(rows),
         "text": finding_lines(found),
     }
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import verdict
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
@@ -107,8 +108,13 @@ def width(text: str) -> int:
 
 def lines(rows: list[dict]) -> list[str]:
     """The table as lines of text: a heading, a rule, a line for each node."""
-    table = [list(COLUMNS), *[cells(r) for r in rows]]
-    widths = [max(width(line[i]) for line in table) for i in range(len(COLUMNS))]
+    return columns(COLUMNS, [cells(r) for r in rows])
+
+
+def columns(heading: Sequence[str], rows: list[list[str]]) -> list[str]:
+    """Texts as aligned columns: the heading, a rule, a line for each row."""
+    table = [list(heading), *rows]
+    widths = [max(width(line[i]) for line in table) for i in range(len(heading))]
 
     def render(line):
         return "  ".join(text + " " * (w - width(text)) for text, w in zip(line, widths, strict=True)).rstrip()
@@ -121,14 +127,22 @@ def finding_lines(findings: list[dict], limit: int = 30) -> list[str]:
     places."""
     groups: dict[tuple, list[dict]] = {}
     for item in findings:
-        groups.setdefault((item["severity"], item["id"], item["remedy"], item["tolerated"]), []).append(item)
+        # What nobody gathered makes every rule about it unknown: one line for all of them.
+        absent = item["evidence"].get("not_gathered")
+        rule_id = None if absent else item["id"]
+        groups.setdefault((item["severity"], rule_id, item["remedy"], item["tolerated"], absent), []).append(item)
     text = []
-    for (severity, rule_id, remedy, tolerated), items in groups.items():
+    for (severity, rule_id, remedy, tolerated, absent), items in groups.items():
         first = items[0]
         mark = f"{severity}, tolerated" if tolerated else severity
-        text.append(f"{rule_id} ({mark}) {place(first)}: {first['summary']}")
-        if len(items) > 1:
-            others = [place(i) for i in items[1:]]
+        if absent:
+            ids = sorted({item["id"] for item in items})
+            summary = f"{len(ids)} checks that need {absent} were not made, {first['summary'].rpartition(', ')[2]}"
+            text.append(f"{ids[0]} to {ids[-1]} ({mark}) {place(first)}: {summary}")
+        else:
+            text.append(f"{rule_id} ({mark}) {place(first)}: {first['summary']}")
+        others = [other for other in dict.fromkeys(map(place, items)) if other != place(first)]
+        if others:
             more = f" and {len(others) - 8} more" if len(others) > 8 else ""
             text.append(f"    also: {', '.join(others[:8])}{more}")
         text.append(f"    remedy: {remedy}")

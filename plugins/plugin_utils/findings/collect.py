@@ -10,7 +10,17 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection im
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 
 
-def contexts(model: dict, facts: dict, nodes=None, attachments=None, pods=None, pod_hosts=None, addresses=None):
+def contexts(
+    model: dict,
+    facts: dict,
+    nodes=None,
+    attachments=None,
+    pods=None,
+    pod_hosts=None,
+    addresses=None,
+    pool_configs=None,
+    before=None,
+) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
     :param facts: {host: ``ansible_facts.rdma`` or None}.
@@ -19,19 +29,35 @@ def contexts(model: dict, facts: dict, nodes=None, attachments=None, pods=None, 
     :param pods: what pod_rdma_facts returned as ``pods``.
     :param pod_hosts: {host: name of its pod}.
     :param addresses: {host: ansible_host}, to find nodes of another name.
+    :param pool_configs: SriovNetworkPoolConfig objects, None when not asked.
+    :param before: {host: ``ansible_facts.rdma`` of an earlier run}.
     """
     made = []
     for layout in model["layouts"]:
         for host in layout["hosts"]:
-            node = node_of(host, (addresses or {}).get(host), nodes or [])
-            known = None
+            address = (addresses or {}).get(host)
+            node = node_of(host, address, nodes or [])
+            known, reached = None, [address] if address else []
             if node is not None:
+                rows = (node.get("status") or {}).get("addresses") or []
+                reached += [row["address"] for row in rows if row.get("address")]
                 known = {
                     "node": node["metadata"]["name"],
                     "allocatable": (node.get("status") or {}).get("allocatable"),
                     "attachments": attachments,
+                    "pools": pool_configs,
                 }
             name = (pod_hosts or {}).get(host)
             pod = (pods or {}).get(name)
-            made.append(Context(host, layout, facts.get(host), known, None if pod is None else {**pod, "name": name}))
+            made.append(
+                Context(
+                    host,
+                    layout,
+                    facts.get(host),
+                    known,
+                    None if pod is None else {**pod, "name": name},
+                    (before or {}).get(host),
+                    tuple(dict.fromkeys(reached)),
+                )
+            )
     return made

@@ -10,13 +10,18 @@ import re
 
 # Not from registry: this import makes the subjects register their rules first.
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import FLEET
 
 PARTS = ("Symptom", "Cause", "Evidence", "Remedy", "Source")
 HEAD = """# Findings
 
 What the rules of this collection can find, by id. An id never changes its meaning. `inspect`, `plan` and `verify` speak
-in findings; an error fails the play unless `rails_findings_tolerated` lists its id. A check that could not be made is
-reported under the same id with the severity `unknown`; it never counts as a pass.
+in findings; an error fails the play unless `rails_findings_tolerated` lists its id. Inside of `site.yml`, `inspect` goes
+on with errors that `prepare_nodes` cures. A check that could not be made is reported under the same id with the
+severity `unknown`; it never counts as a pass.
+
+The severity here is that of the worst case: a rule says `warning` or `info` where the intent makes the fault harmless.
+A finding with no rail is about the node, or about all its rails when `evidence.rails` lists them.
 
 This page is made of the rules in `plugins/plugin_utils/findings/`; do not edit it by hand.
 """
@@ -39,7 +44,10 @@ def markdown() -> str:
     for rule_id, rule in sorted(RULES.items()):
         lines.append(f"| [{rule_id}](#{rule_id.lower()}) | {rule.severity} | {rule.title} |")
     for rule_id, rule in sorted(RULES.items()):
-        lines += ["", f"## {rule_id}", "", f"**{rule.title}** ({rule.severity}; looks at: {', '.join(rule.needs)})"]
+        about = [rule.severity, f"looks at: {', '.join(rule.needs)}"]
+        about += ["compares the nodes of a layout"] * (rule.scope == FLEET)
+        about += [f"cured by: `{rule.cured_by}`"] * (rule.cured_by is not None)
+        lines += ["", f"## {rule_id}", "", f"**{rule.title}** ({'; '.join(about)})"]
         for name, text in sections(rule.documentation).items():
             lines += ["", f"**{name}.** {capital(text)}"]
     return "\n".join(lines) + "\n"

@@ -7,17 +7,27 @@ tolerated}``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
+    address,
+    arp,
     boot,
     cni,
     gid,
+    gid_node,
+    link,
+    memlock,
+    naming,
     netns,
     qos,
+    qos_node,
     resource,
+    resource_node,
+    topology,
 )
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
+    FLEET,
     INPUTS,
     RULES,
     SEVERITIES,
@@ -28,28 +38,44 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 )
 
 # Importing a subject registers its rules.
-SUBJECTS = (boot, cni, gid, netns, qos, resource)
+SUBJECTS = (
+    address, arp, boot, cni, gid, gid_node, link, memlock, naming, netns, qos, qos_node, resource, resource_node, topology,
+)  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
-
-
-def check(rule: Rule, context: Context) -> list[Problem | Unknown]:
-    """All that one rule says about one context. What it needs and does not have makes it unknown, and so does its own
-    failure."""
-    for need in rule.needs:
-        if getattr(context, need) is None:
-            return [Unknown(f"{rule.title}: not checked, {_ABSENT[need]}")]
-    try:
-        return list(rule.check(context))
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        # Facts may come from an older version or a cache; a shape that the rule does not know must not pass as healthy.
-        return [Unknown(f"{rule.title}: the facts have an unexpected shape ({type(error).__name__}: {error})")]
-
-
 _ABSENT = {
     "facts": "there are no facts of the node",
     "kubernetes": "the cluster does not know the node",
     "pod": "there is no test pod on the node",
 }
+
+
+def absent(rule: Rule, context: Context) -> str | None:
+    """The first input that the rule needs and nobody gathered about this node."""
+    return next((need for need in rule.needs if getattr(context, need) is None), None)
+
+
+def results(rule: Rule, contexts: list[Context]) -> Iterator[tuple[Context, Problem | Unknown]]:
+    """All that one rule says. What it needs and does not have makes it unknown, and so does its own failure."""
+    groups: dict[str, list[Context]] = {}
+    for context in contexts:
+        need = absent(rule, context)
+        if need:
+            yield context, Unknown(f"{rule.title}: not checked, {_ABSENT[need]}", {"not_gathered": need})
+        elif rule.scope == FLEET:
+            groups.setdefault(context.layout["name"], []).append(context)
+        else:
+            yield from ((context, result) for result in _run(rule, context))
+    for group in groups.values():
+        by_node = {context.node: context for context in group}
+        yield from ((by_node.get(result.node, group[0]), result) for result in _run(rule, group))
+
+
+def _run(rule: Rule, subject: Context | list[Context]) -> list[Problem | Unknown]:
+    try:
+        return list(rule.check(subject))
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        # Facts may come from an older version or a cache; a shape that the rule does not know must not pass as healthy.
+        return [Unknown(f"{rule.title}: the facts have an unexpected shape ({type(error).__name__}: {error})")]
 
 
 def finding(rule: Rule, context: Context, result: Problem | Unknown, tolerated: frozenset[str]) -> dict:
@@ -83,16 +109,22 @@ def evaluate(contexts: Iterable[Context], inputs: Iterable[str] = INPUTS, tolera
             f"known are {', '.join(sorted(RULES))}"
         )
     rules = [r for _id, r in sorted(RULES.items()) if set(r.needs) <= inputs]
-    found = [finding(r, c, result, accepted) for c in contexts for r in rules for result in check(r, c)]
+    known = list(contexts)
+    found = [finding(r, context, result, accepted) for r in rules for context, result in results(r, known)]
     return sorted(
         found,
         key=lambda f: (SEVERITIES.index(f["severity"]), f["node"], f["id"], -1 if f["rail"] is None else f["rail"]),
     )
 
 
-def failing(findings: Iterable[dict]) -> list[dict]:
-    """The findings that must fail a play."""
-    return [f for f in findings if f["severity"] == "error" and not f["tolerated"]]
+def failing(findings: Iterable[dict], cures: Iterable[str] = ()) -> list[dict]:
+    """The findings that must fail a play.
+
+    :param cures: playbooks that run afterwards; errors that one of them cures (or refuses itself, with the reason) do
+        not count.
+    """
+    cured = {rule_id for rule_id, one in RULES.items() if one.cured_by in set(cures)}
+    return [f for f in findings if f["severity"] == "error" and not f["tolerated"] and f["id"] not in cured]
 
 
 def verdict(findings: Iterable[dict]) -> str:

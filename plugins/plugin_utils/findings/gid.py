@@ -6,13 +6,22 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
     address_rows,
     device_of,
     interfaces,
     routable_addresses,
+    usable_rails,
 )
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
+    FLEET,
+    Context,
+    Problem,
+    Unknown,
+    rule,
+)
 
 
 @rule("GID-001", "error", "The pod has RDMA devices and no rail interface: all its GIDs are zero", needs=("pod",))
@@ -99,3 +108,84 @@ def no_gid_of_address(context: Context):
                 evidence,
                 rail,
             )
+
+
+@rule("GID-007", "info", "Pods of one layout have their GIDs at different indexes", needs=("pod",), scope=FLEET)
+def indexes_differ(contexts: list[Context]):
+    """Symptom: a fixed NCCL_IB_GID_INDEX works in some pods of a job and breaks the others.
+
+    Cause: a port has one table for all network namespaces of its node, and every child interface takes the next free
+    rows. VFs have tables of their own, where the index follows from the order of their addresses.
+
+    Evidence: for each index, the nodes and rails that have it.
+
+    Remedy: leave the variable unset (a recent NCCL chooses itself), or set it for each pod from its table.
+
+    Source: k8snetworkplumbingwg/multus-cni#1100; kubernetes-sigs/dranet, GB300 example.
+    """
+    places: dict[int, list[str]] = {}
+    for context in contexts:
+        if context.pod["reachable"]:
+            for rail, index in usable_rails(context).items():
+                if index is not None:
+                    places.setdefault(index, []).append(f"{context.node} rail {rail}")
+    if len(places) > 1:
+        told = ", ".join(map(str, sorted(places)))
+        yield Problem(
+            f"The pods' addresses are at the GID indexes {told}; no fixed index fits all",
+            "Leave NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX unset, or set them in each pod from its own table.",
+            {"indexes": {str(index): where for index, where in sorted(places.items())}},
+            node=contexts[0].node,
+        )
+
+
+@rule("GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",))
+def only_placeholder(context: Context):
+    """Symptom: the rail's interface has a GID that looks global, and every connection ends with an endpoint timeout.
+
+    Cause: on rails with router advertisements the pool gives placeholder addresses, which let the CNI plugin start
+    and are routed nowhere. The routed address comes from the router, and none arrived. Where both are there, libraries
+    may choose the placeholder's row; that is a hint which names the row to use.
+
+    Evidence: the interface's addresses, the pool, and the rows of the device.
+
+    Remedy: accept_ra and disable_ipv6 in the pod, the rail's router. With both rows set NCCL_IB_GID_INDEX and
+    UCX_IB_GID_INDEX to the row of the advertised address.
+
+    Source: UCX documentation (UCX_IB_GID_INDEX); containernetworking/plugins#160, containernetworking/plugins#1016.
+    """
+    pod, pools = context.pod, _placeholders(context)
+    if not pod["reachable"] or not pools:
+        return
+    for rail, interface in interfaces(context.layout, pod).items():
+        name = device_of(pod, interface) if interface else None
+        addresses = routable_addresses(pod, interface) if name else []
+        placeholders = [text for text in addresses if any(ipaddress.ip_address(text) in pool for pool in pools)]
+        if not placeholders:
+            continue
+        rows = address_rows(pod, interface, name)
+        routed = sorted(row["index"] for row in rows if row["address"].lower() not in [p.lower() for p in placeholders])
+        evidence = {"interface": interface, "addresses": addresses, "placeholders": placeholders, "gid_indexes": routed}
+        if not routed:
+            yield Problem(
+                f"{interface} has the placeholder {', '.join(placeholders)} and no address that is routed",
+                "Check accept_ra and disable_ipv6 of the interface in the pod, and the rail's router.",
+                evidence,
+                rail,
+            )
+        else:
+            yield Problem(
+                f"{interface} has a placeholder beside its routed address: use GID index {routed[0]}",
+                f"Set NCCL_IB_GID_INDEX={routed[0]} and UCX_IB_GID_INDEX={routed[0]} in this pod.",
+                evidence,
+                rail,
+                severity="info",
+            )
+
+
+def _placeholders(context: Context) -> list:
+    """Subnets of the pools of a layout whose routed addresses come from router advertisements."""
+    if context.layout.get("ip_family") != "ipv6_slaac":
+        return []
+    texts = [pool.get("subnet") or pool.get("cidr") for pool in context.layout.get("pools") or []]
+    return [ipaddress.ip_network(text) for text in texts if text]

@@ -5,10 +5,13 @@
 """What a rule is, what it looks at, and what it gives back.
 
 A rule is a pure function from a Context to Problems and Unknowns, registered under an id that never changes its
-meaning. Its
-documentation is its docstring, with the parts *Symptom*, *Cause*, *Evidence*, *Remedy* and *Source*;
-``docs/findings.md`` is
-made of it.
+meaning. Its documentation is its docstring, with the parts *Symptom*, *Cause*, *Evidence*, *Remedy* and *Source*;
+``docs/findings.md`` is made of it.
+
+A finding names its rail. When one cause holds for every rail of a node, one finding with rail None stands for all of
+them and ``evidence.rails`` lists them: sixteen times the same sentence would hide the others.
+
+A fleet rule compares the nodes of one layout. Its Problems name the node that they are about, by ``Problem.node``.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from dataclasses import dataclass, field
 SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
 INPUTS = ("facts", "kubernetes", "pod")
+NODE, FLEET = "node", "fleet"
+# Playbooks that cure what a rule finds, or refuse to go on with the reason.
+CURES = ("prepare_nodes",)
 
 
 @dataclass(frozen=True)
@@ -29,9 +35,11 @@ class Context:
     :param node: inventory name.
     :param layout: the node's layout of the rail model.
     :param facts: ``ansible_facts.rdma`` of the node; None when they could not be gathered.
-    :param kubernetes: ``{node: name, allocatable: {resource: text}, attachments: ["namespace/name", …]|None}``;
-        None when the cluster does not know the node or was not asked.
+    :param kubernetes: ``{node: name, allocatable: {resource: text}, attachments: ["namespace/name", …]|None, pools:
+        [SriovNetworkPoolConfig, …]|None}``; None when the cluster does not know the node or was not asked.
     :param pod: the node's entry of pod_rdma_facts with its ``name``; None when there is no test pod.
+    :param before: ``ansible_facts.rdma`` of an earlier run, None when there is none.
+    :param addresses: addresses by which the node is reached: ansible_host and those of the Node object.
     """
 
     node: str
@@ -39,17 +47,23 @@ class Context:
     facts: dict | None = None
     kubernetes: dict | None = None
     pod: dict | None = None
+    before: dict | None = None
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something is wrong. evidence is data that shows it, remedy what a person should do."""
+    """Something is wrong. evidence is data that shows it, remedy what a person should do.
+
+    severity is that of the rule when None; node is needed from fleet rules only.
+    """
 
     summary: str
     remedy: str
     evidence: dict = field(default_factory=dict)
     rail: int | None = None
     severity: str | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,17 +73,26 @@ class Unknown:
     reason: str
     evidence: dict = field(default_factory=dict)
     rail: int | None = None
+    node: str | None = None
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A registered rule."""
+    """A registered rule.
+
+    :param scope: ``node`` for a check of one Context, ``fleet`` for a check of the list of Contexts of one layout.
+    :param cured_by: the playbook that cures it, None when a person has to.
+    :param unrehearsed: why no rehearsal node can show it; empty when one can.
+    """
 
     id: str
     severity: str
     title: str
     needs: tuple[str, ...]
-    check: Callable[[Context], Iterable[Problem | Unknown]]
+    check: Callable[..., Iterable[Problem | Unknown]]
+    scope: str = NODE
+    cured_by: str | None = None
+    unrehearsed: str = ""
 
     @property
     def subject(self) -> str:
@@ -83,15 +106,25 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
-def rule(rule_id: str, severity: str, title: str, needs: tuple[str, ...]):
+def rule(
+    rule_id: str,
+    severity: str,
+    title: str,
+    needs: tuple[str, ...],
+    scope: str = NODE,
+    cured_by: str | None = None,
+    unrehearsed: str = "",
+):
     """Register a function as the rule ``rule_id``. Raises ValueError for an id that is taken and for unknown words."""
     if rule_id in RULES:
         raise ValueError(f"finding {rule_id} is registered twice")
     if severity not in SEVERITIES or not set(needs) <= set(INPUTS):
         raise ValueError(f"finding {rule_id}: severity {severity!r} or needs {needs!r} are not known")
+    if scope not in (NODE, FLEET) or cured_by not in (None, *CURES):
+        raise ValueError(f"finding {rule_id}: scope {scope!r} or cured_by {cured_by!r} are not known")
 
     def register(check):
-        RULES[rule_id] = Rule(rule_id, severity, title, tuple(needs), check)
+        RULES[rule_id] = Rule(rule_id, severity, title, tuple(needs), check, scope, cured_by, unrehearsed)
         return check
 
     return register

@@ -34,11 +34,56 @@ def layout(**changes):
 
 
 def facts():
+    """A healthy node with both rails."""
     mode = {"live": "shared", "configured": "shared", "next_boot": "shared", "boot_image": "shared", "reasons": {}}
+    mode |= {"kernel_line": None, "next_kernel_line": None, "owners": []}
+    image = {"kernel": "6", "path": "/boot/initrd.img-6", "stale": False, "default": True, "builder": "dracut"}
+    devices, netdevs, rails = {}, {}, []
+    for number in range(2):
+        name = f"rdma{number}"
+        rows = [{**gid(0, "fe80::1", netdev=name), "scope": "link_local"}, gid(3, f"10.0.{number}.1", netdev=name)]
+        port = {"link_layer": "Ethernet", "state": "ACTIVE", "phys_state": "LinkUp", "active_mtu": 4096, "gids": rows}
+        port |= {"gid_table": {"length": 256, "zero": 254, "unreadable": 0, "reason": None}, "rdma_cm_tos": 0}
+        port |= {"traffic_class": {"state": "unset", "value": None, "rules": []}}
+        devices[f"mlx5_{number}"] = {
+            "pci": PF[number],
+            "netdev": name,
+            "function": "pf",
+            "parent_pci": None,
+            "driver": "mlx5_core",
+            "ports": {"1": port},
+        }
+        address = {"address": f"10.0.{number}.1", "prefix": 24, "family": "ipv4", "scope": "global", "tentative": False}
+        sysctls = {"arp_ignore": 1, "arp_announce": 2, "rp_filter": 0, "disable_ipv6": 0, "accept_ra": 1}
+        netdevs[name] = {
+            "pci": PF[number],
+            "mtu": 4220,
+            "state": "up",
+            "master": None,
+            "default_routes": [],
+            "addresses": [address],
+            "sysctls": {**sysctls, "forwarding": 0},
+            "sriov": {"total": 8, "num": 1, "vfs": []},
+            "qos": {"trust": "dscp", "dscp_to_priority": {"10": 0}, "pfc": {"enabled": [0, 5]}, "ecn": None},
+        }
+        rails.append({"rail": number, "reason": None, "gpus": []})
     return {
+        "boot_id": "1",
+        "gathered_at": "2026-11-29T18:00:00Z",
         "netns_mode": mode,
-        "boot_images": [{"path": "/boot/initrd.img-6", "stale": False, "default": True}],
-        "netdevs": {f"rdma{i}": {"pci": PF[i], "sriov": {"total": 8, "num": 1}} for i in range(2)},
+        "boot_images": [{**image, "mode": "shared", "whole": True, "reason": None}],
+        "driver": {
+            "flavour": "doca_ofed",
+            "version": "26.07",
+            "lockdown": "none",
+            "character_devices": ["rdma_cm", "uverbs0", "uverbs1"],
+            "modules": {"ib_uverbs": "loaded", "rdma_ucm": "loaded"},
+        },
+        "devices": devices,
+        "netdevs": netdevs,
+        "rails": rails,
+        "routing": {"rules": [], "reason": None},
+        "memlock": {"runtimes": {}, "containers": {"soft": "unlimited", "reason": None}},
     }
 
 
@@ -86,10 +131,14 @@ def context(**changes):
         "node": "gpu-1",
         "layout": layout(),
         "facts": facts(),
-        "kubernetes": {"allocatable": {"nvidia.com/rdma-vf": "2"}, "attachments": ["default/rdma-vf"]},
+        "kubernetes": kubernetes(),
         "pod": pod(),
     }
     return Context(**{**known, **changes})
+
+
+def kubernetes(**changes):
+    return {"allocatable": {"nvidia.com/rdma-vf": "2"}, "attachments": ["default/rdma-vf"], "pools": [], **changes}
 
 
 def found(given, rule_id=None):
@@ -175,17 +224,17 @@ def test_unreadable_boot_images_are_unknown():
     ],
 )
 def test_fewer_devices_than_wanted(allocatable, severity):
-    given = context(kubernetes={"allocatable": allocatable, "attachments": ["default/rdma-vf"]})
+    given = context(kubernetes=kubernetes(allocatable=allocatable))
     assert found(given) == [("RESOURCE-001", severity, None)]
 
 
 def test_more_devices_than_wanted_are_fine():
-    given = context(kubernetes={"allocatable": {"nvidia.com/rdma-vf": "9"}, "attachments": None})
+    given = context(kubernetes=kubernetes(allocatable={"nvidia.com/rdma-vf": "9"}, attachments=None))
     assert found(given) == []
 
 
 def test_attachment_that_does_not_exist():
-    given = context(kubernetes={"allocatable": {"nvidia.com/rdma-vf": "2"}, "attachments": []})
+    given = context(kubernetes=kubernetes(attachments=[]))
     assert found(given) == [("RESOURCE-002", "error", 0), ("RESOURCE-002", "error", 1)]
 
 
@@ -292,8 +341,9 @@ def shared_mode(on_node):
     given, live = pod(), facts()
     device = given["devices"]["mlx5_20"]
     device["ports"]["1"]["traffic_class"] = {"state": "absent", "value": None, "rules": []}
-    told = {"pci": device["pci"], "ports": {"1": {"traffic_class": on_node}}}
-    live["devices"] = {"mlx5_20": told} if on_node else {}
+    if on_node:
+        place = {"pci": device["pci"], "function": "vf", "parent_pci": PF[0], "netdev": None}
+        live["devices"]["mlx5_20"] = {**place, "ports": {"1": {"traffic_class": on_node}}}
     return context(pod=given, facts=live)
 
 
@@ -330,12 +380,23 @@ def test_what_was_not_gathered_is_unknown_for_every_rule_that_needs_it(lost):
     assert {f["severity"] for f in result} == {"unknown"}
 
 
-def test_facts_of_an_unexpected_shape_are_unknown_and_never_healthy():
-    for rule_id in RULES:
-        needs = RULES[rule_id].needs
-        broken = context(**{need: {"odd": 1} for need in needs})
-        severities = {f["severity"] for f in evaluate([broken]) if f["id"] == rule_id}
-        assert severities == {"unknown"}, rule_id
+# Between them every rule has something to judge.
+LAYOUTS = [
+    layout(),
+    layout(network="host_network", ip_family="ipv6_slaac"),
+    layout(network="ipvlan", ip_family="ipv6_slaac", pools=[{"subnet": "fd01:0:0:100::/112"}]),
+    layout(externally_managed=True),
+]
+
+
+@pytest.mark.parametrize("rule_id", sorted(RULES))
+def test_facts_of_an_unexpected_shape_are_unknown_and_never_healthy(rule_id):
+    needs = dict.fromkeys(RULES[rule_id].needs, {"odd": 1})
+    severities = set()
+    for given in LAYOUTS:
+        broken = [context(node=node, layout=given, before=facts(), **needs) for node in ("gpu-1", "gpu-2")]
+        severities |= {f["severity"] for f in evaluate(broken) if f["id"] == rule_id}
+    assert severities == {"unknown"}
 
 
 def test_rules_are_asked_only_for_what_was_gathered():
