@@ -112,6 +112,19 @@ class NodeTree:
         return place
 
 
+class LiveTree(Tree):
+    """A tree below another root that counts as the running system, for what is read of that only."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(str(root))
+        self.live = True
+
+    def path(self, path: str) -> str:
+        return self.root + path
+
+    folder = path
+
+
 def four_rows(netdev: str, address: str = RAIL_ADDRESS, first: int = 0) -> dict:
     """The rows that one address of a netdev gives: link-local and its own, v1 and v2 each."""
     kinds = ((LINK_LOCAL, "IB/RoCE v1"), (LINK_LOCAL, "RoCE v2"), (address, "IB/RoCE v1"), (address, "RoCE v2"))

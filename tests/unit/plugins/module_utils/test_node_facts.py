@@ -8,8 +8,7 @@ import json
 import struct
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import memlock, netlink, netns_mode, node_facts
-from ansible_collections.railyard.rdma.plugins.module_utils.driver import read_driver
+from ansible_collections.railyard.rdma.plugins.module_utils import netlink, netns_mode, node_facts
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows, image
 from hypothesis import given
@@ -58,7 +57,8 @@ def test_the_whole_fact_of_a_healthy_node(node):
     assert mode["configured_by"] == "/etc/modprobe.d/ib_core.conf"
     assert mode["kernel_line"] is None and mode["reboot_required"] is False
     assert facts["boot_images"][0]["stale"] is False
-    assert facts["driver"] == {"flavour": "doca_ofed", "version": "24.10-1.1.4", "gid_netns_check": True, "reasons": {}}
+    driver = facts["driver"]
+    assert (driver["flavour"], driver["version"], driver["gid_netns_check"]) == ("doca_ofed", "24.10-1.1.4", True)
     assert facts["netdevs"]["rdma0"]["addresses"] is None
     assert "another root" in facts["netdevs"]["rdma0"]["reasons"]["addresses"]
 
@@ -191,35 +191,6 @@ def test_the_live_mode(tmp_path, text, mode):
     assert told["mode"] == mode and told["loaded"] is True and (told["reason"] is None) == (mode is not None)
 
 
-@pytest.mark.parametrize(
-    ("modules", "symbols", "flavour", "check"),
-    [
-        (["mlx_compat", "ib_core"], "0 t rdma_check_gid_user_access\t[ib_core]", "doca_ofed", True),
-        (["mlx_compat", "ib_core"], "0 t ib_query_port\t[ib_core]", "doca_ofed", False),
-        (["mlx_compat", "ib_core"], "0 t printk", "doca_ofed", None),
-        (["mlx5_core", "ib_core"], "", "inbox", False),
-        (["loop"], "", "none", None),
-    ],
-)
-def test_the_driver_stack(tmp_path, modules, symbols, flavour, check):
-    node = NodeTree(tmp_path).add(f"/proc/kallsyms = {symbols}")
-    for module in modules:
-        node.add(f"/sys/module/{module}/refcnt = 1")
-    told = read_driver(node.tree())
-    assert (told["flavour"], told["gid_netns_check"]) == (flavour, check)
-    assert (check is None) == ("gid_netns_check" in told["reasons"])
-
-
-def test_fc63_memlock_of_the_running_runtimes(tmp_path):
-    limits = "Limit Soft Hard Units\\nMax locked memory         8388608              unlimited            bytes"
-    node = NodeTree(tmp_path).add(
-        f"/sys/fs/cgroup/system.slice/crio.service/cgroup.procs = 77\\n78\n/proc/77/limits = {limits}"
-    )
-    told = memlock.read_memlock(node.tree())
-    assert told == {"runtimes": {"crio": {"pid": 77, "soft": 8388608, "hard": "unlimited"}}, "reason": None}
-    assert memlock.read_memlock(NodeTree(tmp_path / "x").tree())["reason"]
-
-
 def test_absolute_links_stay_inside_the_root(tmp_path):
     node = NodeTree(tmp_path).add(
         "/etc/real = inside\n/a/link -> /etc/real\n/loop -> loop\n/up -> ../../../../etc/real"
@@ -263,9 +234,3 @@ def test_no_message_makes_the_netlink_parsers_fail(data):
     netlink.parse_link(data)
     netlink.parse_address(data)
     netlink.parse_address(address_message() + data)
-
-
-@given(st.text())
-def test_no_text_makes_the_limits_parser_fail(text):
-    memlock.parse_limit(text)
-    memlock.parse_limit("Max locked memory" + text)

@@ -11,7 +11,7 @@ import struct
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils import dcb, netdevs, qos
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
-from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
+from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import LiveTree, NodeTree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -308,23 +308,6 @@ def test_another_root_says_that_pfc_needs_a_kernel(node):
     told = read(node.tree())
     assert told["pfc"] is None and "another root" in told["reasons"]["pfc"]
     assert None not in told["reasons"].values()
-
-
-class LiveTree(Tree):
-    """A tree below another root whose node runs here, as far as the kernel is asked."""
-
-    def __init__(self, root) -> None:
-        super().__init__(str(root))
-
-    @property
-    def live(self) -> bool:
-        return True
-
-    @live.setter
-    def live(self, value: bool) -> None: ...
-
-    def path(self, path: str) -> str:
-        return self.root + path
 
 
 def test_inbox_drivers_tell_by_netlink_what_files_do_not(node, kernel):
