@@ -6,14 +6,27 @@
 
 The same rules serve the running root and the copy inside a boot image. They follow libkmod-config.c and shared/util.c
 of kmod: files ``*.conf`` sorted by file name over all directories, a file hides those of the same name in later
-directories, a backslash before a line end joins lines, dashes and underscores of module names are alike, options of
-the same module are appended, and the kernel line comes after all files. The kernel then takes the last value of a
-parameter, whose name's dashes and underscores are alike, too (``parameq`` in kernel/params.c).
+directories, a backslash before a line end joins lines, words end at spaces and tabs only, a NUL ends its line, dashes
+and underscores of module names are alike, options of the same module are appended, and the kernel line comes after all
+files. The kernel splits what comes out (``next_arg`` in lib/cmdline.c, ``parse_args`` in kernel/params.c): a quote
+that is not closed swallows the options of the lines behind it, ``--`` ends them, and the last value of a parameter
+wins, whose name's dashes and underscores are alike, too.
+
+``softdep`` and ``blacklist`` change when a module is loaded, not with which options: ib_core comes in as a dependency
+of the drivers, and a blacklist applies only to the module that was asked for. ``install`` and ``alias`` lines do matter
+(see :func:`install_command` and :func:`aliases`).
+
+Text holds bytes that are no UTF-8 as surrogates (``surrogateescape``), so that it can be written back byte for byte.
 """
 
 from __future__ import annotations
 
+import bisect
+import fnmatch
+import os
 import re
+import stat
+from typing import NamedTuple
 
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
@@ -24,6 +37,28 @@ DIRECTORIES = (
     "/usr/lib/modprobe.d",
     "/lib/modprobe.d",
 )
+MAXIMUM_FILE = 1024 * 1024  # bytes
+_KERNEL_LINE = 4095  # what kmod reads of /proc/cmdline
+_SPACE = " \t\n\v\f\r\udca0"  # isspace() of the kernel, which is Latin-1's
+
+
+class Line(NamedTuple):
+    """One logical line of a file. ``offsets`` tells for each character of ``text`` where it stands in the file."""
+
+    number: int
+    text: str
+    offsets: list[int]
+    start: int
+    end: int
+
+
+class Parameter(NamedTuple):
+    """One module parameter; ``value`` is None for a bare name. It covers ``start`` to ``end`` of its text."""
+
+    name: str
+    value: str | None
+    start: int
+    end: int
 
 
 def read_config(tree: Tree) -> tuple[dict[str, str], list[str]]:
@@ -34,23 +69,59 @@ def read_config(tree: Tree) -> tuple[dict[str, str], list[str]]:
     """
     files: dict[str, str] = {}
     problems: list[str] = []
+    dangling: list[str] = []
     seen = set()
     for directory in DIRECTORIES:
         place = tree.inside(directory)
         if place in seen:
             continue
         seen.add(place)
-        for name in tree.names(directory):
-            if not name.endswith(".conf"):
+        try:
+            names = sorted(os.listdir(tree.path(directory)))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{directory}: {error.strerror}")
+            continue
+        for name in names:
+            path = f"{directory}/{name}"
+            if not name.endswith(".conf") or name.startswith("."):
                 continue
-            reading = tree.read(f"{directory}/{name}")
-            if reading.value is not None:
-                files[f"{directory}/{name}"] = reading.value
-            elif reading.code == "ENOENT":
-                files[f"{directory}/{name}"] = ""  # a dangling link hides its namesakes like an empty file
+            try:
+                text = read_config_file(tree, path)
+            except FileNotFoundError:
+                dangling.append(path)
+            except (OSError, ValueError) as error:
+                problems.append(f"{path}: {getattr(error, 'strerror', None) or error}")
             else:
-                problems.append(f"{directory}/{name}: {reading.reason}")
+                if text is not None:
+                    files[path] = text
+    for path in dangling:
+        # kmod up to 33 takes such a link for an empty file that hides its namesakes, later ones pass over it.
+        hidden = next((other for other in files if _name(other) == _name(path)), None)
+        if hidden:
+            problems.append(f"{path} is a link to nothing; whether it hides {hidden} depends on kmod's version")
     return files, problems
+
+
+def read_config_file(tree: Tree, path: str) -> str | None:
+    """Read one file, byte for byte; None for a directory or a device (an empty file to kmod). Raises OSError, and
+    ValueError when it is too large."""
+    directory, name = path.rsplit("/", 1)
+    link = f"{tree.path(directory)}/{name}"
+    if os.path.islink(link) and os.readlink(link) == "/dev/null":
+        return ""  # how a file is hidden; another root need not have that device
+    place = tree.path(path)
+    status = os.stat(place)
+    if stat.S_ISDIR(status.st_mode):
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        if stat.S_ISCHR(status.st_mode):
+            return ""
+        raise ValueError("is neither a file nor a directory")
+    if status.st_size > MAXIMUM_FILE:
+        raise ValueError(f"has {status.st_size} bytes, allowed are {MAXIMUM_FILE}")
+    return tree.read_bytes(place).decode("utf-8", "surrogateescape")
 
 
 def in_order(paths) -> list[tuple[str, str | None]]:
@@ -60,7 +131,7 @@ def in_order(paths) -> list[tuple[str, str | None]]:
         after the file that hides them.
     """
     known = [path for path in paths if _rank(path) is not None]
-    known.sort(key=lambda path: (_name(path).encode("utf-8", "surrogateescape"), _rank(path)))
+    known.sort(key=lambda path: (_name(path).encode("utf-8", "surrogatepass"), _rank(path)))
     result: list[tuple[str, str | None]] = []
     first: dict[str, str] = {}
     for path in known:
@@ -69,55 +140,94 @@ def in_order(paths) -> list[tuple[str, str | None]]:
     return result
 
 
-def logical_lines(text: str) -> list[tuple[int, str]]:
-    """Return ``(number of its first line, text)`` with continuation lines joined.
-
-    A backslash before any other character is dropped, as kmod does.
-    """
-    lines = []
-    current: list[str] = []
-    start = number = 1
-    position = 0
+def lines(text: str) -> list[Line]:
+    """Split text into logical lines: continuation lines are joined; a backslash before any other character is
+    dropped."""
+    found = []
+    characters: list[str] = []
+    offsets: list[int] = []
+    start = position = 0
+    number = first = 1
     while position < len(text):
-        character = text[position]
+        here, character = position, text[position]
         position += 1
-        if character == "\\" and position < len(text):
-            character = text[position]
+        if character == "\\":
+            if position == len(text):
+                break
+            here, character = position, text[position]
             position += 1
             if character == "\n":
                 number += 1
                 continue
         elif character == "\n":
             number += 1
-            lines.append((start, "".join(current)))
-            current = []
-            start = number
+            found.append(Line(first, "".join(characters), [*offsets, here], start, position))
+            characters, offsets, start, first = [], [], position, number
             continue
-        current.append(character)
-    if current:
-        lines.append((start, "".join(current)))
-    return lines
+        characters.append(character)
+        offsets.append(here)
+    if start < len(text):
+        found.append(Line(first, "".join(characters), [*offsets, len(text)], start, len(text)))
+    return found
+
+
+def logical_lines(text: str) -> list[tuple[int, str]]:
+    """Return ``(number of its first line, text)`` with continuation lines joined."""
+    return [(line.number, line.text) for line in lines(text)]
+
+
+def words(text: str, count: int) -> list[tuple[str, int]]:
+    """Split off the first words of a line as kmod's parser does: ``(word, where it begins)``; the last of ``count`` is
+    the whole rest, which begins right behind one separator and may have more of them."""
+    text = text.split("\0", 1)[0]
+    if text.startswith("#"):
+        return []
+    found: list[tuple[str, int]] = []
+    position = 0
+    while len(found) < count - 1:
+        match = re.compile(r"[\t ]*([^\t ]+)[\t ]?").match(text, position)
+        if match is None:
+            return found
+        found.append((match[1], match.start(1)))
+        position = match.end()
+    return [*found, (text[position:], position)] if position < len(text) else found
+
+
+def parameters(text: str) -> list[Parameter]:
+    """Split ``a=1 b="x y" c`` as the kernel does (``next_arg``): double quotes may surround a value or the whole
+    parameter; one that is not closed reaches to the end."""
+    found = []
+    position = 0
+    while True:
+        while position < len(text) and text[position] in _SPACE:
+            position += 1
+        if position == len(text):
+            return found
+        start = position
+        quoted = text[start] == '"'
+        inside = quoted
+        position += quoted
+        begin = position
+        equals = 0
+        while position < len(text) and (inside or text[position] not in _SPACE):
+            if not equals and text[position] == "=" and position > begin:
+                equals = position
+            if text[position] == '"':
+                inside = not inside
+            position += 1
+        end = position - (quoted and position > begin and text[position - 1] == '"')
+        if not equals:
+            found.append(Parameter(text[begin:end], None, start, position))
+            continue
+        value = text[equals + 1 : end]
+        if value.startswith('"'):
+            value = value[1:-1] if value.endswith('"') and len(value) > 1 else value[1:]
+        found.append(Parameter(text[begin:equals], value, start, position))
 
 
 def split_parameters(text: str) -> list[tuple[str, str | None]]:
-    """Split ``a=1 b="x y" c`` into names and values as the kernel does (``next_arg`` in lib/cmdline.c): double quotes
-    may surround a value or the whole parameter. A parameter without ``=`` has the value None."""
-    parameters = []
-    word: list[str] = []
-    quoted = False
-    for character in [*text, " "]:
-        if character == '"':
-            quoted = not quoted
-            word.append(character)
-        elif character.isspace() and not quoted:
-            if word:
-                parameters.append(_split_word("".join(word)))
-            word = []
-        else:
-            word.append(character)
-    if word:  # an open quote: the kernel takes the rest of the line
-        parameters.append(_split_word("".join(word).rstrip()))
-    return parameters
+    """Return names and values of :func:`parameters`."""
+    return [(parameter.name, parameter.value) for parameter in parameters(text)]
 
 
 def same_name(left: str, right: str) -> bool:
@@ -125,31 +235,137 @@ def same_name(left: str, right: str) -> bool:
     return left.replace("-", "_") == right.replace("-", "_")
 
 
-def option_settings(files: dict[str, str], module: str, parameter: str) -> list[dict]:
+def directives(files: dict[str, str], command: str) -> list[dict]:
+    """List the lines of one command that has two arguments (``options``, ``install``, ``alias``) in order of
+    application: ``{path, line, name, rest, hidden_by}``."""
+    found = []
+    for path, hidden_by in in_order(files):
+        for line in lines(files[path]):
+            parts = words(line.text, 3)
+            if len(parts) == 3 and parts[0][0] == command and _valid(parts[1][0]):
+                name, rest = parts[1][0].replace("-", "_"), parts[2][0]
+                found.append({"path": path, "line": line.number, "name": name, "rest": rest, "hidden_by": hidden_by})
+    return found
+
+
+def option_settings(files: dict[str, str], module: str, parameter: str, command_line: str = "") -> list[dict]:
     """List every place that sets a module's parameter, in the order in which they apply.
 
+    :param command_line: text of the kernel line, whose options kmod appends.
     :returns: ``{path, line, value, hidden_by}`` each; the last one that is not hidden wins. value is None for a bare
-        name.
+        name. hidden_by is the path of the file that keeps it from applying (its namesake, or one with ``--``).
     """
+    wanted = module.replace("-", "_")
+    sources = [found for found in directives(files, "options") if found["name"] == wanted]
+    sources += [
+        {"path": "/proc/cmdline", "line": 1, "rest": text, "hidden_by": None}
+        for name, text in kmod_line_options(command_line)
+        if name == wanted
+    ]
     settings = []
-    for path, hidden_by in in_order(files):
-        for number, line in logical_lines(files[path]):
+    ended_by = None
+    starts: list[int] = []
+    counting = [place for place, source in enumerate(sources) if source["hidden_by"] is None]
+    joined = ""
+    for place in counting:
+        starts.append(len(joined))
+        joined += sources[place]["rest"] + " "
+    for found in parameters(joined):
+        place = counting[bisect.bisect_right(starts, found.start) - 1]
+        if same_name(found.name, parameter):
+            settings.append((place, found.value, ended_by))
+        elif found.name == "--" and found.value is None:
+            ended_by = ended_by or sources[place]["path"]
+    for place, source in enumerate(sources):
+        if source["hidden_by"] is not None:
             settings.extend(
-                {"path": path, "line": number, "value": value, "hidden_by": hidden_by}
-                for name, value in _options_of(line, module)
+                (place, value, source["hidden_by"])
+                for name, value in split_parameters(source["rest"])
                 if same_name(name, parameter)
             )
-    return settings
+    settings.sort(key=lambda setting: setting[0])
+    return [
+        {"path": sources[place]["path"], "line": sources[place]["line"], "value": value, "hidden_by": hidden_by}
+        for place, value, hidden_by in settings
+    ]
 
 
-def kernel_line_settings(text: str, module: str, parameter: str) -> list[dict]:
+def install_command(files: dict[str, str], module: str) -> dict | None:
+    """Return the ``install`` line that runs instead of loading a module, ``{path, line, rest}``: the first one in
+    effect whose name, which may have wildcards, fits."""
+    name = module.replace("-", "_")
+    return next(
+        (
+            found
+            for found in directives(files, "install")
+            if found["hidden_by"] is None and fnmatch.fnmatchcase(name, found["name"])
+        ),
+        None,
+    )
+
+
+def aliases(files: dict[str, str], module: str) -> set[str]:
+    """Return the other names that configuration files give a module. Options for such a name apply only when the
+    module is loaded by it."""
+    name = module.replace("-", "_")
+    return {
+        found["name"]
+        for found in directives(files, "alias")
+        if found["hidden_by"] is None and found["rest"].strip(" \t").replace("-", "_").split(" ")[0] == name
+    } - {name}
+
+
+def kmod_line_options(text: str) -> list[tuple[str, str]]:
+    """Return ``(module, "parameter=value")`` for each module parameter that kmod takes from a kernel line
+    (``kmod_config_parse_kcmdline``). A quote may stand before the module's name or in the value."""
+    found = []
+    text = text.split("\0", 1)[0].encode("utf-8", "surrogateescape")[:_KERNEL_LINE].decode("utf-8", "surrogateescape")
+    state = "module"
+    start = dot = equals = 0
+    quoted = requote = False
+    for position, character in enumerate([*text, "\0"]):
+        if character == '"':
+            quoted = not quoted
+            if quoted and state == "module" and position == start:
+                requote = True
+                start = position + 1
+            elif state != "value":
+                state = "ignore"
+        elif character in "\0 \n\t\v\f\r":
+            if quoted:
+                state = "value" if state == "value" and character != "\0" else "ignore"
+                continue
+            if state in ("value", "parameter"):
+                module, option = text[start:dot], text[dot + 1 : position]
+                if requote and state == "value":
+                    option = f'{text[dot + 1 : equals]}="{text[equals + 1 : position]}'
+                if _valid(module):
+                    found.append((module.replace("-", "_"), option))
+            state, start, requote = "module", position + 1, False
+        elif character == "." and state in ("module", "parameter"):
+            state = "parameter" if state == "module" else "ignore"
+            dot = position
+        elif character == "=" and state in ("module", "parameter"):
+            state = "value" if state == "parameter" else "ignore"
+            equals = position
+    return found
+
+
+def kernel_line_settings(text: str, module: str, parameter: str, builtin: bool = False) -> list[dict]:
     """List the values that a kernel line (``ib_core.netns_mode=0``) gives a parameter; shape as
-    :func:`option_settings`."""
+    :func:`option_settings`.
+
+    :param builtin: the module is built into the kernel, which then reads the line itself, and only up to ``--``.
+    """
+    if not builtin:
+        return option_settings({}, module, parameter, text)
     settings = []
-    for key, value in split_parameters(text):
-        prefix, dot, name = key.partition(".")
+    for found in parameters(text):
+        if found.name == "--" and found.value is None:
+            break
+        prefix, dot, name = found.name.partition(".")
         if dot and same_name(prefix, module) and same_name(name, parameter):
-            settings.append({"path": "/proc/cmdline", "line": 1, "value": value, "hidden_by": None})
+            settings.append({"path": "/proc/cmdline", "line": 1, "value": found.value, "hidden_by": None})
     return settings
 
 
@@ -158,85 +374,9 @@ def winner(settings: list[dict]) -> dict | None:
     return next((setting for setting in reversed(settings) if setting["hidden_by"] is None), None)
 
 
-def set_option(text: str, module: str, parameter: str, value: str, comment: str = "") -> str:
-    """Return a configuration file's text in which exactly one line sets the parameter.
-
-    Everything else stays: comments, other modules, other parameters on the same line. The value is changed where it
-    was set first, further settings of it are dropped; a file that did not set it gets a line (and the comment, when
-    new) at its end.
-    """
-    wanted = f"{parameter}={value}"
-    lines = _physical_groups(text)
-    done = False
-    result: list[str] = []
-    for group in lines:
-        joined = "".join(part for _number, part in logical_lines(group))
-        options = _options_of(joined, module)
-        if not any(same_name(name, parameter) for name, _value in options):
-            result.append(group)
-            continue
-        kept: list[str] = []
-        for name, old in options:
-            if not same_name(name, parameter):
-                kept.append(_join(name, old))
-            elif not done:
-                kept.append(wanted)
-                done = True
-        if kept == [_join(name, old) for name, old in options]:
-            result.append(group)  # already as wanted: not even its spacing changes
-        elif kept:
-            result.append(f"options {joined.split()[1]} {' '.join(kept)}\n")
-    new = "".join(result)
-    if done:
-        return new
-    if new and not new.endswith("\n"):
-        new += "\n"
-    if new and _continues(new[:-1]):
-        new += "\n"  # a backslash at the very end would swallow our line
-    if comment and not new:
-        new = f"# {comment}\n"
-    return f"{new}options {module} {wanted}\n"
-
-
-def _physical_groups(text: str) -> list[str]:
-    """Split text into pieces of one logical line each, every character kept."""
-    groups: list[str] = []
-    joining = False
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        if joining:
-            groups[-1] += line
-        else:
-            groups.append(line)
-        joining = line.endswith("\n") and _continues(line[:-1])
-    return groups
-
-
-def _continues(line: str) -> bool:
-    """Tell whether the next line belongs to this one: an even number of backslashes at the end is escaped
-    backslashes."""
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _options_of(line: str, module: str) -> list[tuple[str, str | None]]:
-    words = line.split(None, 2)
-    if len(words) < 3 or words[0] != "options" or not same_name(words[1], module):
-        return []
-    return split_parameters(words[2])
-
-
-def _split_word(word: str) -> tuple[str, str | None]:
-    if word.startswith('"'):
-        word = word[1:-1] if word.endswith('"') and len(word) > 1 else word[1:]
-    name, equals, value = word.partition("=")
-    if equals and value.startswith('"'):
-        value = value[1:-1] if value.endswith('"') and len(value) > 1 else value[1:]
-    return name, value if equals else None
-
-
-def _join(name: str, value: str | None) -> str:
-    if value is None:
-        return name
-    return f'{name}="{value}"' if any(character.isspace() for character in value) else f"{name}={value}"
+def _valid(name: str) -> bool:
+    """kmod refuses names with square brackets that do not pair (``underscores`` in shared/util.c)."""
+    return re.fullmatch(r"(?:[^\[\]]|\[[^\]]*\])*", name) is not None
 
 
 def _name(path: str) -> str:

@@ -14,13 +14,18 @@ None with a reason when that is not known.
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils import modprobe
+import re
+
+from ansible_collections.railyard.rdma.plugins.module_utils import boot_loader, install_lines, modprobe
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 MODULE, PARAMETER = "ib_core", "netns_mode"
 KERNEL_DEFAULT = "shared"
 OUR_FILE = "/etc/modprobe.d/ib_core.conf"
 SRIOV_OPERATOR_FILE = "sriov_network_operator_modules_config.conf"
+# The argument in any text that holds kernel arguments, quoted or not; its value in the first group.
+ARGUMENT = re.compile(r"(?<![\w.-])ib[_-]core\.netns[_-]mode(?:=([^\s\"'\\;]*))?(?![\w.-])")
+_KERNEL_ALIASES = {"rdma_netlink_subsys_4"}  # MODULE_ALIAS_RDMA_NETLINK in drivers/infiniband/core/device.c
 LIVE_FILE = "/sys/module/ib_core/parameters/netns_mode"
 
 
@@ -52,42 +57,183 @@ def mode_of(setting: dict | None) -> dict:
 
 
 def configured(files: dict[str, str]) -> dict:
-    """Return the setting that modprobe.d gives, ``{mode, reason, by, line}``."""
-    setting = modprobe.winner(modprobe.option_settings(files, MODULE, PARAMETER))
+    """Return the setting that modprobe.d gives, ``{mode, reason, by, line, beats_kernel_line}``.
+
+    beats_kernel_line: an ``install`` line gives the value behind all configured options, the kernel line's among them.
+    """
+    told = _in_order(files, "")
+    setting = modprobe.winner(told["settings"])
+    by_install = setting is not None and setting.get("statement") == "install"
     return {
-        **mode_of(setting),
+        **(mode_of(setting) if told["reason"] is None else {"mode": None, "reason": told["reason"]}),
         "by": setting["path"] if setting else None,
         "line": setting["line"] if setting else None,
+        "beats_kernel_line": by_install and not setting["configured_again"],
     }
 
 
-def kernel_line(text: str | None) -> dict:
-    """Return the setting of a kernel line (text of /proc/cmdline), ``{mode, reason}``; it beats every file."""
+def kernel_line(text: str | None, builtin: bool = False) -> dict:
+    """Return the setting of a kernel line (text of /proc/cmdline), ``{mode, reason}``; it beats every options line.
+
+    :param builtin: ib_core is built into the kernel, which reads the line itself.
+    """
     if text is None:
         return {"mode": None, "reason": "/proc/cmdline is not readable"}
-    return mode_of(modprobe.winner(modprobe.kernel_line_settings(text, MODULE, PARAMETER)))
+    if _refused(text):
+        return {"mode": None, "reason": "module_blacklist on the kernel line keeps ib_core from loading"}
+    settings = modprobe.kernel_line_settings(text, MODULE, PARAMETER, builtin)
+    refused = [setting for setting in settings if parse_boolean(setting["value"]) is None]
+    if builtin:  # the kernel complains about a value that it refuses, and goes on
+        settings = [setting for setting in settings if setting not in refused]
+    elif refused and refused[0]["hidden_by"] is None:
+        return mode_of(refused[0])
+    return mode_of(modprobe.winner(settings))
 
 
-def owners(files: dict[str, str], command_line: str | None) -> list[dict]:
-    """List everything that sets the mode: ``{owner, path, line, mode, wins, hidden_by}`` in order of application.
+def next_kernel_line(loader: dict, builtin: bool = False) -> dict:
+    """Return the setting of the entry that boots next.
+
+    :param loader: result of boot_loader.read.
+    :returns: ``{mode, reason}`` and ``known``: False when it cannot be told what the line will be.
+    """
+    entry = boot_loader.default_entry(loader)
+    if entry is None or entry["arguments"] is None:
+        reason = (entry or {}).get("reason") or loader["reason"] or "the boot loader's default is not known"
+        return {"mode": None, "reason": reason, "known": False}
+    return {**kernel_line(entry["arguments"], builtin), "known": True}
+
+
+def owners(files: dict[str, str], command_line: str | None, loader: dict | None = None) -> list[dict]:
+    """List everything that sets the mode: ``{owner, path, line, mode, wins, hidden_by, statement}`` in order of
+    application.
 
     owner is ``railyard`` for our file, ``sriov_network_operator`` for the file that its ``rdmaMode`` writes,
-    ``kernel_line``, or ``other``. Entries with hidden_by have no effect.
+    ``kernel_line`` (the running one), ``boot_loader`` (files that make kernel lines of later boots) or ``other``.
+    Entries with hidden_by have no effect; ``wins`` marks the one that decides, after the next boot when the boot
+    loader's configuration is known and now otherwise. statement is ``options``, ``install`` or ``argument``. A mode of
+    None is a value that the kernel refuses, or one of which it is not known whether and when it applies.
+
+    :param loader: result of boot_loader.read; without it no boot_loader entries are listed.
     """
-    settings = modprobe.option_settings(files, MODULE, PARAMETER)
-    settings += modprobe.kernel_line_settings(command_line or "", MODULE, PARAMETER)
-    last = modprobe.winner(settings)
-    return [
+    told = _in_order(files, command_line or "")
+    after = next_kernel_line(loader) if loader else {"known": False, "mode": None, "reason": None}
+    settings = told["settings"]
+    if after["known"] and any(setting["path"] == "/proc/cmdline" for setting in settings):
+        deciding = modprobe.winner(_in_order(files, "")["settings"])
+    else:
+        deciding = modprobe.winner(settings)
+    listed = [
         {
             "owner": _owner(setting["path"]),
             "path": setting["path"],
             "line": setting["line"],
             "mode": mode_of(setting)["mode"],
-            "wins": setting is last,
+            "wins": setting is deciding or (deciding is not None and _same_place(setting, deciding)),
             "hidden_by": setting["hidden_by"],
+            "statement": setting.get("statement", "options" if setting["line"] else "argument"),
         }
         for setting in settings
     ]
+    for place in told["doubts"]:
+        listed.append({"owner": _owner(place["path"]), "mode": None, "wins": False, "hidden_by": None, **place})
+    arguments = _boot_loader_owners(loader) if loader else []
+    if after["known"] and (after["mode"] or after["reason"]) and not configured(files)["beats_kernel_line"]:
+        for entry in listed:
+            entry["wins"] = False
+        for entry in arguments[-1:]:
+            entry["wins"] = True
+    return listed + arguments
+
+
+def _in_order(files: dict[str, str], command_line: str) -> dict:
+    """Return all settings in order of application, with those of install lines: ``{settings, reason, doubts}``.
+
+    reason says why the result is not what the last setting says; doubts lists lines of which it is not known whether
+    they apply, ``{path, line, statement}``.
+    """
+    settings = modprobe.option_settings(files, MODULE, PARAMETER, command_line)
+    for setting in settings:
+        setting["statement"] = "argument" if setting["path"] == "/proc/cmdline" else "options"
+    reasons, doubts = [], []
+    for setting in settings:
+        if setting["hidden_by"] is None and parse_boolean(setting["value"]) is None:
+            reasons.append(mode_of(setting)["reason"])  # one refused value is enough to keep the module from loading
+    installed = modprobe.install_command(files, MODULE)
+    if installed:
+        place = {"path": installed["path"], "line": installed["line"], "statement": "install"}
+        effect = install_lines.understand(installed["rest"], MODULE, PARAMETER)
+        where = f"{place['path']} line {place['line']}"
+        if effect["kind"] == "blocks":
+            reasons.append(f"{where} keeps ib_core from loading (install {installed['rest']:.60})")
+        elif effect["kind"] == "unknown":
+            reasons.append(f"{where}: it is not known what its command does (install {installed['rest']:.60})")
+            doubts.append(place)
+        base, again = modprobe.winner(settings), False
+        own: list[dict] = []
+        for value in effect["values"]:
+            again = value == install_lines.CONFIGURED
+            if not again:
+                own.append({**place, "value": value, "hidden_by": None})
+                if parse_boolean(value) is None:
+                    reasons.append(mode_of(own[-1])["reason"])
+        for setting in own:
+            # Where the configured options come once more behind the command's own value, that has no effect.
+            setting.update({"configured_again": again, "hidden_by": base["path"] if again and base else None})
+        settings = settings + own
+    for found in modprobe.directives(files, "install"):
+        others = found["hidden_by"] is None and (
+            installed is None or found["line"] != installed["line"] or found["path"] != installed["path"]
+        )
+        if (
+            others
+            and install_lines.mentions(found["rest"], MODULE)
+            and (install_lines.mentions(found["rest"], PARAMETER) or install_lines.mentions(found["rest"], "insmod"))
+        ):
+            reasons.append(f"{found['path']} line {found['line']}: loading {found['name']} sets options of ib_core")
+            doubts.append({"path": found["path"], "line": found["line"], "statement": "install"})
+    for alias in sorted(modprobe.aliases(files, MODULE) | _KERNEL_ALIASES):
+        for setting in modprobe.option_settings(files, alias, PARAMETER):
+            if setting["hidden_by"] is None:
+                reasons.append(f"{setting['path']} line {setting['line']}: applies only when loaded as {alias}")
+                doubts.append({"path": setting["path"], "line": setting["line"], "statement": "options"})
+    return {"settings": settings, "reason": reasons[0] if reasons else None, "doubts": doubts}
+
+
+def _boot_loader_owners(loader: dict) -> list[dict]:
+    """Return what makes kernel lines of later boots: the lines that feed them, or the entries where no line does."""
+    found = [
+        {"path": feed["path"], "line": feed["line"], "mode": _mode_in(feed["text"])}
+        for feed in loader["feeds"]
+        if ARGUMENT.search(feed["text"])
+    ]
+    if not found:
+        modes: dict[str, str | None] = {}
+        for entry in loader["entries"]:
+            if ARGUMENT.search(entry["arguments"] or ""):
+                modes[entry["path"]] = kernel_line(entry["arguments"])["mode"]
+        found = [{"path": path, "line": None, "mode": mode} for path, mode in modes.items()]
+    return [
+        {"owner": "boot_loader", **place, "wins": False, "hidden_by": None, "statement": "argument"} for place in found
+    ]
+
+
+def _mode_in(text: str) -> str | None:
+    """Return the mode of the last argument in a line of a file that feeds kernel lines."""
+    match = list(ARGUMENT.finditer(text))[-1]
+    return mode_of({"path": "", "value": match[1]})["mode"]
+
+
+def _same_place(setting: dict, other: dict) -> bool:
+    keys = ("path", "line", "value", "statement")
+    return all(setting.get(key) == other.get(key) for key in keys)
+
+
+def _refused(text: str) -> bool:
+    """Tell whether the kernel refuses to load ib_core (``module_blacklist=``, kernel/module/main.c)."""
+    return any(
+        name == "module_blacklist" and any(modprobe.same_name(part, MODULE) for part in (value or "").split(","))
+        for name, value in modprobe.split_parameters(text)
+    )
 
 
 def live(tree: Tree) -> dict:
@@ -103,7 +249,7 @@ def live(tree: Tree) -> dict:
     return {"mode": "shared" if shared else "exclusive", "reason": None, "loaded": True}
 
 
-def next_boot(file_setting: dict, line_setting: dict, image: dict | None) -> dict:
+def next_boot(file_setting: dict, line_setting: dict, image: dict | None, builtin: bool | None = False) -> dict:
     """Work out the mode after the next boot.
 
     :param file_setting: setting of modprobe.d on the root file system.
@@ -111,20 +257,26 @@ def next_boot(file_setting: dict, line_setting: dict, image: dict | None) -> dic
         alike.
     :param image: ``{holds_ib_core, mode, reason}`` of the image that boots next, mode being what its own modprobe.d
         sets; holds_ib_core None when the image cannot be read. None when this system boots without an image.
+    :param builtin: ib_core is part of that kernel; then only the kernel line counts.
     :returns: a setting; mode None comes with a reason always.
     """
     if line_setting["reason"]:
         return {"mode": None, "reason": line_setting["reason"]}
-    if line_setting["mode"]:
-        return {"mode": line_setting["mode"], "reason": None}
+    if builtin:
+        return {"mode": line_setting["mode"] or KERNEL_DEFAULT, "reason": None}
     if image is None or image["holds_ib_core"] is False:
         chosen = file_setting
     elif image["holds_ib_core"] is None:
+        if line_setting["mode"]:
+            return {"mode": line_setting["mode"], "reason": None}
         return {"mode": None, "reason": image["reason"] or "the boot image could not be read"}
     else:
         chosen = image
-    if chosen["reason"]:
+    # A value that the kernel refuses keeps the module from loading, whatever comes behind it.
+    if chosen["reason"] and not (line_setting["mode"] and chosen.get("unread")):
         return {"mode": None, "reason": chosen["reason"]}
+    if line_setting["mode"] and not chosen.get("beats_kernel_line"):
+        return {"mode": line_setting["mode"], "reason": None}
     return {"mode": chosen["mode"] or KERNEL_DEFAULT, "reason": None}
 
 

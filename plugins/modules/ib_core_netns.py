@@ -74,7 +74,7 @@ import os
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils import modprobe, netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils import modprobe, modprobe_edit, netns_mode
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 COMMENT = "Managed by Ansible (railyard.rdma.ib_core_netns)."
@@ -145,7 +145,7 @@ def main() -> None:
     if others:
         module.fail_json(msg=explain(others, mode), **result)
     before = files.get(netns_mode.OUR_FILE)
-    after = modprobe.set_option(
+    after = modprobe_edit.set_option(
         current_text(files),
         netns_mode.MODULE,
         netns_mode.PARAMETER,
