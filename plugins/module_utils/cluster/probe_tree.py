@@ -68,6 +68,9 @@ class ProbeTree(Tree):
         state, lines = self._records.get(path, (None, []))
         return sorted(lines) if state == probe.DIR else sorted(self._children.get(path, ()))
 
+    def rows(self, path):
+        return sorted((name for name in self.names(path) if name.isascii() and name.isdigit()), key=int)
+
     def exists(self, path):
         return self.state(path) not in (None, probe.ABSENT) or path in self._children
 
