@@ -48,11 +48,17 @@ class Progress:
         self.phase, self.waiting = None, []
         self.changed, self.evicted, self.staying, self.diff = False, [], [], None
 
+    def count(self, phase=None):
+        """Add the time since the last call to the phase that was waited for in it; the time now."""
+        now = self._clock()
+        if self.phase or phase:
+            self.waited[self.phase or phase] += now - self._mark
+        self._mark = now
+        return now
+
     def wait(self, phase, waiting):
         """Wait a little for ``waiting`` (sentences). False: the caller is to be told first. Raises Overdue."""
-        now = self._clock()
-        self.waited[phase] += now - self._mark
-        self._mark = now
+        now = self.count(phase)
         self._pause = (
             FIRST_PAUSE if (phase, waiting) != (self.phase, self.waiting) else min(self._pause * 1.5, LONGEST_PAUSE)
         )
@@ -154,6 +160,7 @@ def take_out(api, name, options, progress):
                 raise
             waiting = [f"the API: {error.message} (HTTP status {error.status})"]
         if phase is None:
+            progress.count()
             return True
         if not progress.wait(phase, waiting):
             return False
@@ -253,6 +260,7 @@ def give_back(api, name, boot_id, progress):
             if reason is None:
                 if maintenance.own_cordon(node) is not None:
                     change_node(api, progress, node, maintenance.uncordon_patch(node))
+                progress.count()
                 return True
             waiting = [reason]
         except ApiError as error:
