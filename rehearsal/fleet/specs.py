@@ -18,14 +18,20 @@ from typing import Any
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 
 from rehearsal.fleet import faults as fault_catalogue
+from rehearsal.fleet import installed
 from rehearsal.fleet.errors import FleetError
 
 GROUP = "gpu_nodes"
 DRIVERS, MODES = ("doca_ofed", "inbox"), ("shared", "exclusive")
 # Firmware of ConnectX cards comes with this many VFs enabled when nothing else is known of a shape.
 DEFAULT_VFS_MAX = 8
-# Where the inventory lists rails and names no shape: the label's value, and a NIC that the SR-IOV operator knows.
+# Where the inventory lists rails and names no shape: the label's value, a NIC that the SR-IOV operator knows, and the QoS
+# that the cloud's agent sets on such machines.
 OWN_SHAPE = "rails-of-the-inventory"
+QOS = {
+    "trust": "dscp", "pfc": [1, 1, 0, 0, 0, 1, 0, 0], "ip_dscp": 0, "ip_prio": 1, "rdma_dscp": 26, "rdma_prio": 5,
+    "gpu_dscp": 10, "gpu_prio": 0, "cnp_dscp": 46, "cnp_prio": 6,
+}  # fmt: skip
 NIC = {"vendor": "15b3", "model": "ConnectX-5 Ex", "pf_device": "1019", "vf_device": "101a"}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
@@ -53,7 +59,7 @@ def from_inventory(
     faults: dict[str, list[str]] | None = None,
 ) -> list[dict[str, Any]]:
     """One node per host of group gpu_nodes. Uses the hosts' rails_shape and rails, and, when there, the host variables
-    rehearsal_driver, rehearsal_initial_mode, rehearsal_labels and rehearsal_faults.
+    rehearsal_driver, rehearsal_initial_mode, rehearsal_labels, rehearsal_faults and those of rehearsal.fleet.installed.
 
     A host without a shape needs rails; it gets the labels that rails_node_selector asks for, and rails_mtu and
     rails_ip_family in the shape's place.
@@ -82,7 +88,9 @@ def from_inventory(
                 own=own,
             )
         )
-    return with_faults(nodes, variables, faults or {})
+    return with_faults(
+        [installed.of_host(node, variables.get(node["name"], {})) for node in nodes], variables, faults or {}
+    )
 
 
 def with_faults(
@@ -176,7 +184,13 @@ def spec(
         shape = catalogue_shape(name, shape_name)
     elif rails is not None:
         own = own or {}
-        shape = {"pfs": [], "nic": NIC, "mtu": own.get("rails_mtu"), "ip_family": own.get("rails_ip_family")}
+        shape = {
+            "pfs": [],
+            "nic": NIC,
+            "qos": QOS,
+            "mtu": own.get("rails_mtu"),
+            "ip_family": own.get("rails_ip_family"),
+        }
         labels = {**(own.get("rails_node_selector") or {}), **(labels or {})}
     else:
         raise FleetError(f"host {name} has no rails_shape: a rehearsal node needs a shape of the catalogue, or `rails`")

@@ -7,7 +7,9 @@
 Requests: ``{"op": "rdma_system_show" | "rdma_dev_list" | "rdma_link_list"}``, ``{"op": "rdma_system_set_netns",
 "mode": "shared" | "exclusive"}`` and ``{"op": "rdma_dev_set_netns", "dev": NAME, "netns": NAME or process id}``; with
 the last one the descriptor of the namespace may come along (SCM_RIGHTS) as in the real RDMA_NLDEV_NET_NS_FD; it then
-decides.
+decides. What DCB netlink does: ``{"op": "dcb_get" | "dcb_set_pfc", "netdev": NAME, "pfc": [0, 1, …]}``. And what no
+netlink does: ``{"op": "service_started", "service": NAME, "pid": N}``, by which init puts a process into the cgroup of a
+service.
 Answers: ``{"ok": true, "result": …}`` or ``{"ok": false, "errno": 16, "error": "Device or resource busy"}``.
 The caller's namespace is that of the connected process (SO_PEERCRED).
 """
@@ -18,10 +20,12 @@ import array
 import errno
 import json
 import os
+import re
 import socket
 import struct
 
-from .devices import EXCLUSIVE, SHARED, Devices, Port, failure
+from .devices import EXCLUSIVE, SHARED, Devices, Port
+from .errors import failure
 from .netdevs import Netdevs
 from .sysfs.infiniband import firmware, port_state
 
@@ -70,8 +74,8 @@ class Client:
 class Control:
     """The requests. Names of namespaces are looked up in the caller's /run/netns, as the caller would."""
 
-    def __init__(self, devices: Devices, netdevs: Netdevs) -> None:
-        self.devices, self.netdevs = devices, netdevs
+    def __init__(self, devices: Devices, netdevs: Netdevs, services: dict[str, int]) -> None:
+        self.devices, self.netdevs, self.services = devices, netdevs, services
 
     def answer(self, client: Client, line: bytes) -> bytes:
         try:
@@ -136,7 +140,7 @@ class Control:
             return
         if self._other_namespaces(client):
             raise failure(errno.EBUSY)
-        raise failure(errno.EOPNOTSUPP, "the rehearsal kernel takes the mode at boot only")
+        self.devices.set_mode(mode)
 
     def _rdma_dev_set_netns(self, client: Client, request: dict) -> None:
         self._privileged(client)
@@ -149,6 +153,30 @@ class Control:
         finally:
             os.close(fd)
         self.devices.move(port, target, self.netdevs.netns_of_pid(client.pid))
+
+    def _port_of(self, client: Client, name: str) -> Port:
+        """The PF whose interface has this name where the caller is; a VF has no DCB of its own."""
+        netns = self.netdevs.netns_of_pid(client.pid)
+        for port in self.devices.pfs:
+            place = self.netdevs.where(port.netdev)
+            if place and place[0] == netns and port.netdev.name == name:
+                return port
+        raise failure(errno.EOPNOTSUPP)
+
+    def _dcb_get(self, client: Client, request: dict) -> dict:
+        return self._port_of(client, request["netdev"]).dcb.state()
+
+    def _dcb_set_pfc(self, client: Client, request: dict) -> dict:
+        self._privileged(client)
+        port = self._port_of(client, request["netdev"])
+        port.dcb.set_pfc(request["pfc"])
+        return port.dcb.state()
+
+    def _service_started(self, client: Client, request: dict) -> None:
+        self._privileged(client)
+        if not re.fullmatch(r"[a-z0-9-]{1,32}", request["service"]) or not isinstance(request["pid"], int):
+            raise failure(errno.EINVAL)
+        self.services[request["service"]] = request["pid"]
 
     @staticmethod
     def _privileged(client: Client) -> None:

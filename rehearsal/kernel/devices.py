@@ -12,34 +12,18 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .dcb import Dcb
+from .errors import failure, kernel_integer
 from .gids import PF_ROWS, ROCE_V2, VF_ROWS, GidTable
 from .pci import Function, Topology, vf_offset
 from .spec import NodeSpec, PortSpec, node_guid, vf_mac
 
 NETWORK_CLASS, GPU_CLASS, BRIDGE_CLASS = 0x020000, 0x030200, 0x060400
 SHARED, EXCLUSIVE = "shared", "exclusive"
-
-
-def failure(code: int, text: str = "") -> OSError:
-    return OSError(code, text or os.strerror(code))
-
-
-def kernel_integer(text: str, limit: int) -> int:
-    """kstrtouint with base 0 (lib/kstrtox.c): decimal, 0x hexadecimal or 0 octal, one newline; else EINVAL, ERANGE."""
-    match = re.fullmatch(r"\+?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)\n?", text)
-    if match is None:
-        raise failure(errno.EINVAL)
-    digits = match.group(1)
-    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" and len(digits) > 1 else 10
-    number = int(digits, base)
-    if number > limit:
-        raise failure(errno.ERANGE)
-    return number
 
 
 @dataclass
@@ -70,12 +54,13 @@ class RdmaDevice:
 
 @dataclass
 class Port:
-    """A network function with everything on it."""
+    """A network function with everything on it; dcb is that of the physical port, so a VF has its PF's."""
 
     function: Function
     netdev: Netdev
     rdma: RdmaDevice
     spec: PortSpec
+    dcb: Dcb
     vfs: list[Port] = field(default_factory=list)
 
     @property
@@ -111,7 +96,7 @@ class Devices:
                 first_vf_offset=vf_offset(port.address, cards, spec.total_vfs),
                 vf_device=spec.nic["vf_device"],
             )
-            self.pfs.append(Port(function, netdev, rdma, port))
+            self.pfs.append(Port(function, netdev, rdma, port, Dcb.of_shape(spec.qos)))
         # The index is the number that rdma(8) prints; it follows the device number where there is one.
         for index, port in enumerate(sorted(self.pfs, key=lambda p: _natural(p.rdma.name))):
             port.rdma.index = index
@@ -188,7 +173,7 @@ class Devices:
         number = next(n for n in itertools.count() if n not in indexes)
         rdma = RdmaDevice(name, number, self.home, node_guid(mac), GidTable(VF_ROWS))
         netdev = Netdev(vf_netdev_name(pf.spec.netdev, index), mac, 1500, self._wire())
-        port = Port(function, netdev, rdma, pf.spec)
+        port = Port(function, netdev, rdma, pf.spec, pf.dcb)
         self.driver.attach(netdev)
         pf.vfs.append(port)
         parent.vfs.append(function)
@@ -216,6 +201,12 @@ class Devices:
         if port.rdma.netns != netns:
             port.rdma.netns = netns
             port.rdma.cm_tos, port.rdma.cm_mode = 0, ROCE_V2
+
+    def set_mode(self, mode: str) -> None:
+        """RDMA_NLDEV_CMD_SYS_SET when no other namespace exists (rdma_compatdev_set): the devices are all home, so
+        that from now on other namespaces have all of them (shared) or none (exclusive) is the whole change.
+        """
+        self.mode = mode
 
     def namespace_gone(self, netns: int) -> None:
         """Devices of a namespace that ended go back to the node's (rdma_dev_exit_net)."""

@@ -5,8 +5,9 @@
 """PCI functions of a node and where they sit, from the node's spec. Pure.
 
 The catalogue knows addresses, not bridges. Functions whose bus numbers are close share a host bridge: on the 8-GPU
-machines of the catalogue each PCIe root holds two GPUs and the NICs next to them, and a NIC and the GPU that the
-catalogue pairs it with always share one. Each bus of such a group gets its own root port.
+machines of the catalogue each PCIe root holds two GPUs and the NICs next to them. There a switch at the root port leads
+to a switch for each NIC and the GPU that the catalogue pairs it with: PIX between the two, PXB to the other pair, in the
+words of ``nvidia-smi topo``. Without pairs each bus gets its own root port.
 """
 
 from __future__ import annotations
@@ -100,6 +101,17 @@ def roots(nics: list[Address], pairs: list[tuple[Address, Address]]) -> list[lis
     return groups
 
 
+def pair_sets(group: list[tuple[int, int]], pairs: list[tuple[Address, Address]]) -> list[list[tuple[int, int]]]:
+    """The buses of a group in sets that pairs connect, in ascending order; empty when nothing is paired."""
+    sets = [{bus} for bus in group]
+    for nic, gpu in pairs:
+        ends = {(nic.domain, nic.bus), (gpu.domain, gpu.bus)}
+        touched = [found for found in sets if found & ends]
+        if ends <= set(group):
+            sets = [found for found in sets if found not in touched] + [set().union(*touched)]
+    return sorted(map(sorted, sets)) if any(len(found) > 1 for found in sets) else []
+
+
 class Topology:
     """sysfs path and NUMA node of every bus. Two NUMA nodes, the lower half of the roots on the first."""
 
@@ -108,18 +120,55 @@ class Topology:
         self._numa: dict[tuple[int, int], int] = {}
         self.bridges: list[tuple[str, int]] = []
         groups = roots(nics, pairs)
-        taken = {bus for group in groups for bus in group}
+        # The bus after a NIC's is where VFs go that its own has no room for.
+        self._taken = {bus for group in groups for bus in group} | {(nic.domain, nic.bus + 1) for nic in nics}
         for index, group in enumerate(groups):
-            domain, lowest = group[0]
-            root = next((n for n in range(lowest, -1, -1) if (domain, n) not in taken), 0)
-            taken.add((domain, root))
-            numa = 0 if index < (len(groups) + 1) // 2 else 1
-            for port, bus in enumerate(group, 1):
-                # Device numbers end at 0x1f; further ports become functions of the last devices.
-                bridge = f"{domain:04x}:{root:02x}:{port % 32:02x}.{port // 32}"
-                self._bridge[bus] = f"devices/pci{domain:04x}:{root:02x}/{bridge}"
-                self._numa[bus] = numa
-                self.bridges.append((self._bridge[bus], numa))
+            self._numa.update(dict.fromkeys(group, 0 if index < (len(groups) + 1) // 2 else 1))
+            sets = pair_sets(group, pairs)
+            buses = self._free(group[0], 3 + 2 * len(sets)) if sets else []
+            if buses:
+                self._switches(group[0][0], sets, buses)
+            else:
+                self._root_ports(group)
+
+    def _free(self, below: tuple[int, int], count: int) -> list[int]:
+        """``count`` unused bus numbers below a bus, ascending: a bridge's number is lower than those behind it."""
+        domain, lowest = below
+        found = [number for number in range(lowest - 1, -1, -1) if (domain, number) not in self._taken][:count]
+        if len(found) < count:
+            return []
+        self._taken |= {(domain, number) for number in found}
+        return found[::-1]
+
+    def _root_ports(self, group: list[tuple[int, int]]) -> None:
+        domain, lowest = group[0]
+        root = next((n for n in range(lowest, -1, -1) if (domain, n) not in self._taken), 0)
+        self._taken.add((domain, root))
+        for port, bus in enumerate(group, 1):
+            # Device numbers end at 0x1f; further ports become functions of the last devices.
+            self._place(bus, f"devices/pci{domain:04x}:{root:02x}", root, port)
+
+    def _switches(self, domain: int, sets: list[list[tuple[int, int]]], buses: list[int]) -> None:
+        root, upstream, middle, *rest = buses
+        numa = self._numa[sets[0][0]]
+        top = f"devices/pci{domain:04x}:{root:02x}/{domain:04x}:{root:02x}:01.0"
+        above = f"{top}/{domain:04x}:{upstream:02x}:00.0"
+        self.bridges += [(top, numa), (above, numa)]
+        for number, found in enumerate(sets):
+            if len(found) == 1:
+                self._place(found[0], above, middle, number)
+                continue
+            leaf, down = rest[2 * number : 2 * number + 2]
+            port = f"{above}/{domain:04x}:{middle:02x}:{number:02x}.0"
+            switch = f"{port}/{domain:04x}:{leaf:02x}:00.0"
+            self.bridges += [(port, numa), (switch, numa)]
+            for place, bus in enumerate(found):
+                self._place(bus, switch, down, place)
+
+    def _place(self, bus: tuple[int, int], above: str, number: int, port: int) -> None:
+        bridge = f"{bus[0]:04x}:{number:02x}:{port % 32:02x}.{port // 32}"
+        self._bridge[bus] = f"{above}/{bridge}"
+        self.bridges.append((self._bridge[bus], self._numa[bus]))
 
     def path(self, address: Address) -> str:
         return f"{self._bridge[address.domain, address.bus]}/{address}"

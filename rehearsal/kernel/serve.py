@@ -12,9 +12,11 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from . import linux
 from .control import Client, Control
+from .device_nodes import DeviceNodes
 from .devices import Devices, Netdev, Port
 from .fuse import FuseServer, Unmounted
 from .netdevs import Netdevs
@@ -31,8 +33,10 @@ class Terminated(BaseException):
 class Kernel:
     """Devices, interfaces and the tree that shows them. Made in the node's network namespace."""
 
-    def __init__(self, spec: dict, netns_mode: str, cmdline: str) -> None:
+    def __init__(self, spec: dict, netns_mode: str, cmdline: str, device_folder: Path | None = None) -> None:
         node = parse(spec)
+        self.services: dict[str, int] = {}
+        self.device_nodes = DeviceNodes(device_folder, "rdma_ucm" not in node.not_loaded)
         self.netdevs = Netdevs()
         self.devices = Devices(node, netns_mode, self.netdevs, self.netdevs.home)
         self.tree = Tree()
@@ -45,7 +49,7 @@ class Kernel:
             mac = vf_mac(node.name, "eth0")
             eth0 = Netdev("eth0", mac, 9000, "front-end", up=True, addresses=(node.bare_front_end,))
             self.netdevs.attach(eth0)
-        system.build(self.tree, self.devices, cmdline)
+        system.build(self.tree, self.devices, cmdline, self.services)
         self.devices.on_add, self.devices.on_remove = self._add, self._remove
         self.netdevs.on_namespace_gone = self.devices.namespace_gone
         self.netdevs.on_change = self._update_gids
@@ -55,12 +59,14 @@ class Kernel:
     def _show(self, port: Port) -> None:
         infiniband.add_port(self.tree, self.devices, self.netdevs, port)
         self.net_class.add_port(self.tree, port)
+        self.device_nodes.add(port.rdma.index)
 
     def _add(self, port: Port) -> None:
         pci.add_port(self.tree, self.devices, port)
         self._show(port)
 
     def _remove(self, port: Port) -> None:
+        self.device_nodes.remove(port.rdma.index)
         infiniband.remove_port(self.tree, port)
         self.net_class.remove_port(port)
         pci.remove_port(self.tree, port)
@@ -82,6 +88,7 @@ def serve(
     control_socket: str,
     netns_mode: str,
     cmdline: str = "",
+    devices: Path | None = None,
     on_ready: Callable[[], None] | None = None,
 ) -> None:
     """Be the kernel of one node until its /sys is unmounted everywhere or SIGTERM comes.
@@ -93,8 +100,9 @@ def serve(
     :param spec: the node's spec, see :mod:`rehearsal.kernel.spec`.
     :param sys_mount: where to mount, usually ``ROOT/sys``.
     :param control_socket: path of the unix socket for ``tools/rdma``, as seen now.
-    :param netns_mode: ``shared`` or ``exclusive``, fixed until the next boot.
+    :param netns_mode: ``shared`` or ``exclusive``; ``rdma system set netns`` may change it later.
     :param cmdline: the kernel line; ``lockdown=`` in it shows in /sys/kernel/security/lockdown.
+    :param devices: the node's /dev/infiniband, to be filled as devtmpfs does; None for none.
     :param on_ready: called once when interfaces are up and /sys answers; it must not look into /sys itself.
     :raises SpecError: the spec cannot be built. OSError: a mount, an interface or the socket was refused.
     """
@@ -103,12 +111,12 @@ def serve(
     listener = None
     try:
         listener = _listen(control_socket)
-        kernel = Kernel(spec, netns_mode, cmdline)
+        kernel = Kernel(spec, netns_mode, cmdline, devices)
         fuse = FuseServer(kernel.tree, kernel.netdevs.netns_of_pid)
         fuse.mount(sys_mount)
         linux.leave_mounts_behind(sys_mount)
         linux.ensure_own_proc()
-        control = Control(kernel.devices, kernel.netdevs)
+        control = Control(kernel.devices, kernel.netdevs, kernel.services)
         _loop(kernel, fuse, listener, control, on_ready)
     except (Unmounted, Terminated):
         pass

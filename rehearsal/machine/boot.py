@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import select
 import signal
 import sys
@@ -24,10 +23,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rehearsal.machine import faults, init, linux, relay
+from rehearsal.machine import bootloader, faults, init, linux, relay
 from rehearsal.machine.bootmode import BootFailure, boot_mode
 from rehearsal.machine.init import OFF, PANIC, REBOOT
-from rehearsal.machine.status import NodeStatus
+from rehearsal.machine.status import NodeStatus, read_json
 
 KERNEL_SECONDS = 60.0
 SSHD_SECONDS = 30.0
@@ -60,16 +59,22 @@ def boot(node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve) -> int:
 def _boot(
     node_dir: Path, root: Path, spec: dict[str, Any], serve: Serve, status: NodeStatus, children: list[int]
 ) -> int:
-    kernel = os.uname().release
     linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET | linux.CLONE_NEWUTS | linux.CLONE_NEWIPC)
     linux.private_mounts()
     linux.sethostname((root / "etc/hostname").read_text(encoding="utf-8").strip() or spec["name"])
     linux.link_up("lo")
-    cmdline = kernel_command_line(root, kernel)
+    number = read_json(status.path)["boots"]
+    if spec.get("dies_at_boot") == number:
+        raise BootFailure("mce: [Hardware Error]: CPU 0: Machine Check Exception")
+    try:
+        entry = bootloader.choose(root)
+    except bootloader.NoEntry as error:
+        raise BootFailure(str(error)) from None
+    cmdline = entry.command_line
     boot_id = str(uuid.uuid4())
-    init.mount_early(root, spec)
+    init.mount_early(root)
     _bind_cmdline(root, cmdline)
-    mode = boot_mode(root, kernel)
+    mode = boot_mode(root, entry)
     log(f"boot {boot_id}: ib_core netns_mode {mode.mode} (from {mode.source}, value {mode.value})")
 
     children.append(kernel_pid := _start_kernel(root, spec, serve, mode.mode, cmdline))
@@ -77,7 +82,7 @@ def _boot(
     init_pid = os.fork()
     if init_pid == 0:
         linux.die_with_parent()
-        init.run(root, boot_id, cmdline)
+        init.run(root, boot_id, cmdline, kernel_symbols(spec.get("driver", "doca_ofed")))
     children.append(init_pid)
 
     wait_for_sshd(init_pid)
@@ -89,22 +94,25 @@ def _boot(
         "init_pid": init_pid,
         "root": f"/proc/{init_pid}/root",
         "boot_id": boot_id,
-        "kernel": kernel,
+        "kernel": entry.kernel,
         "netns_mode": mode.mode,
     }
     return asyncio.run(_serve_until_end(node_dir, status, facts, init_pid, kernel_pid, children))
 
 
-def kernel_command_line(root: Path, kernel: str) -> str:
-    """The command line that the node's own boot loader configuration gives its first entry."""
-    try:
-        text = (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise BootFailure("grub: file '/boot/grub/grub.cfg' not found") from None
-    found = re.search(r"^\s*linux\s+(\S+)(.*)$", text, re.MULTILINE)
-    if found is None:
-        raise BootFailure("grub: no menu entry in /boot/grub/grub.cfg")
-    return f"BOOT_IMAGE={found[1]}{found[2].rstrip()}"
+def kernel_symbols(driver: str) -> str:
+    """/proc/kallsyms of the RDMA modules: DOCA-OFED's ib_core has the check of a GID's namespace, the kernel's has not
+    (its addresses are zero for readers without the privilege, kernel/kallsyms.c).
+    """
+    names = {
+        "mlx5_core": ["mlx5_cmd_exec"],
+        "ib_core": ["ib_register_device", "rdma_query_gid", "rdma_dev_access_netns"],
+    }
+    if driver == "doca_ofed":
+        names["ib_core"].append("rdma_check_gid_user_access")
+        names["mlx_compat"] = ["backport_dependency_symbol"]
+    rows = ["startup_64", *(f"{name}\t[{module}]" for module, found in names.items() for name in found)]
+    return "".join(f"0000000000000000 {'t' if '[' in row else 'T'} {row}\n" for row in rows)
 
 
 def _bind_cmdline(root: Path, cmdline: str) -> None:
@@ -129,6 +137,7 @@ def _start_kernel(root: Path, spec: dict[str, Any], serve: Serve, mode: str, cmd
             serve(
                 spec,
                 sys_mount=str(root / "sys"),
+                devices=root / "dev/infiniband",
                 control_socket=f"/proc/self/fd/{folder}/{CONTROL_SOCKET}",
                 netns_mode=mode,
                 cmdline=cmdline,

@@ -20,11 +20,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from rehearsal.machine.bootloader import Entry, file_of
 from rehearsal.machine.cpio import BrokenImage, members
 
 # modprobe.d(5): of two files with one name the one in the earlier folder hides the other.
 MODPROBE_DIRS = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d")
-_MODULE = re.compile(r"(^|/)lib/modules/[^/]+/.*/ib_core\.ko(\.(xz|zst|gz))?$")
+_MODULE = re.compile(r"(?:^|/)lib/modules/([^/]+)/.*/ib_core\.ko(?:\.(?:xz|zst|gz))?$")
 _OPTION = re.compile(r"netns_mode=(\S+)")
 
 
@@ -43,26 +44,28 @@ class BootMode:
     value: str | None
 
 
-def boot_mode(root: Path, kernel: str) -> BootMode:
-    """The mode for a boot of ``kernel`` from the file system at ``root``; /proc/cmdline must be the node's.
+def boot_mode(root: Path, entry: Entry) -> BootMode:
+    """The mode for a boot of ``entry`` from the file system at ``root``; /proc/cmdline must be the node's.
 
     Raises BootFailure when the kernel or the boot image is missing or unreadable, or when ib_core refuses its option.
     """
-    image = root / "boot" / f"initrd.img-{kernel}"
-    if not (root / "boot" / f"vmlinuz-{kernel}").exists():
-        raise BootFailure(f"grub: file '/boot/vmlinuz-{kernel}' not found")
+    if not file_of(root, entry.linux).exists():
+        raise BootFailure(f"grub: file '{entry.linux}' not found")
+    if entry.initrd is None:
+        raise BootFailure(f"no boot image for {entry.linux}: the kernel finds no root file system")
     try:
-        data = image.read_bytes()
+        data = file_of(root, entry.initrd).read_bytes()
     except FileNotFoundError:
-        raise BootFailure(f"no boot image /boot/initrd.img-{kernel}: the kernel finds no root file system") from None
+        raise BootFailure(f"no boot image {entry.initrd}: the kernel finds no root file system") from None
     files, holds_module = {}, False
     try:
         for name, mode, content in members(data):
-            holds_module = holds_module or bool(_MODULE.search(name))
+            found = _MODULE.search(name)
+            holds_module = holds_module or (found is not None and found[1] == entry.kernel)
             if stat.S_ISREG(mode) and str(Path(name).parent) in MODPROBE_DIRS:
                 files[name] = content
     except BrokenImage as error:
-        raise BootFailure(f"boot image /boot/initrd.img-{kernel} is broken: {error}") from None
+        raise BootFailure(f"boot image {entry.initrd} is broken: {error}") from None
     if not holds_module:
         files = _tree_files(root)
     value = _last_value(files)

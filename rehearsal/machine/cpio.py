@@ -2,20 +2,24 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Read the files of a boot image: one or more cpio archives ("newc"), each plain or gzip, one after the other.
+"""Read the files of a boot image: one or more cpio archives ("newc"), each plain or compressed, one after the other.
 
 Written from the kernel's Documentation/driver-api/early-userspace/buffer-format.rst, apart from the product's own
-reader, so that one mistake cannot hide in both.
+reader, so that one mistake cannot hide in both. xz, zstd and lz4 are unpacked by their own programs, as the builders
+pack them; such an archive is the last one of an image.
 """
 
 from __future__ import annotations
 
 import io
+import shutil
+import subprocess
 import zlib
 from collections.abc import Iterator
 
 _MAGIC = (b"070701", b"070702")
 _TRAILER = "TRAILER!!!"
+_PROGRAMS = {b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"\x02\x21\x4c\x18": "lz4"}
 
 
 class BrokenImage(Exception):
@@ -42,11 +46,23 @@ def members(data: bytes) -> Iterator[tuple[str, int, bytes]]:
             stream = io.BytesIO(data)
             yield from _archive(stream)
             data = data[stream.tell() :]
+        elif program := next((name for magic, name in _PROGRAMS.items() if data.startswith(magic)), None):
+            yield from _archive(io.BytesIO(_unpack(program, data)))
+            data = b""
         else:
-            raise BrokenImage(f"neither gzip nor cpio: starts with {data[:6].hex(' ')}")
+            raise BrokenImage(f"neither cpio nor a known compression: starts with {data[:6].hex(' ')}")
         found = True
     if not found:
         raise BrokenImage("the image is empty")
+
+
+def _unpack(program: str, data: bytes) -> bytes:
+    if shutil.which(program) is None:
+        raise BrokenImage(f"this machine has no {program} to unpack it with")
+    done = subprocess.run([program, "-dc"], input=data, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise BrokenImage(f"{program} data is damaged: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
 
 
 def _archive(stream: io.BytesIO) -> Iterator[tuple[str, int, bytes]]:

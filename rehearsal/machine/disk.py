@@ -15,15 +15,12 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from rehearsal.machine import faults, linux
+from rehearsal.machine import faults, linux, system
 
-TOOLS = Path(__file__).parent / "tools"
-RDMA_TOOL = Path(__file__).parent.parent / "kernel" / "tools" / "rdma"
 DISK_SIZE, BOOT_SIZE = "1g", "64m"
 
 # Overlays of this machine's folders of the same name; other top-level folders are made empty.
@@ -35,6 +32,8 @@ HIDDEN = {
     "var/tmp": 0o1777, "var/log": 0o755, "etc/ssh": 0o755, "etc/modprobe.d": 0o755, "usr/lib/modprobe.d": 0o755,
     "usr/lib/modules": 0o755, "usr/local/lib/modprobe.d": 0o755, "etc/initramfs-tools": 0o755,
     "var/lib/initramfs-tools": 0o755, "etc/ansible": 0o755, "etc/sysctl.d": 0o755, "etc/cni": 0o755,
+    "etc/default/grub.d": 0o755, "etc/dracut.conf.d": 0o755, "usr/lib/dracut": 0o755, "etc/initramfs": 0o755,
+    "etc/kernel": 0o755, "etc/containerd": 0o755, "etc/crio": 0o755, "etc/systemd/system": 0o755,
 }  # fmt: skip
 # In a user namespace only folders made by us can be written to, so these are made in the upper layer.
 WRITABLE = ("usr/bin", "usr/sbin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/sbin", "var/lib")
@@ -129,7 +128,7 @@ def _folder(upper: Path, name: str) -> Path:
 
 
 def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> None:
-    """The first boot's files: name, ssh, module options for ``spec["initial_mode"]``, kernel, boot image, tools."""
+    """The first boot's files: name, ssh, module options for ``spec["initial_mode"]``, and what is installed."""
     name = spec["name"]
     _write(root / "etc/hostname", f"{name}\n")
     _write(
@@ -140,21 +139,14 @@ def prepare(root: Path, spec: dict[str, Any], public_key: str, kernel: str) -> N
     # No password opens the node, and "*" is not the "!" that sshd takes for a locked account.
     _write(root / "etc/shadow", "root:*:19700:0:99999:7:::\n", 0o600)
     _ssh(root, public_key)
-    _kernel_files(root, kernel)
+    for path in ("etc/rc.local", "etc/sysctl.conf"):
+        (root / path).unlink(missing_ok=True)
     _write(root / "etc/modprobe.d/blacklist.conf", BLACKLIST)
     if spec.get("initial_mode") == "exclusive":
         _write(root / "etc/modprobe.d/ib_core.conf", "options ib_core netns_mode=0\n")
-    _write(root / "etc/initramfs-tools/initramfs.conf", "MODULES=most\nCOMPRESS=gzip\n")
-    _install_tools(root)
+    system.install(root, spec, kernel, _write)
     faults.put_on_disk(root, spec, "before_image", _write)
-    done = subprocess.run(
-        ["chroot", str(root), "/usr/sbin/update-initramfs", "-c", "-k", kernel],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise OSError(f"the first boot image was not built: {done.stderr.strip() or done.stdout.strip()}")
+    system.finish(root, spec, kernel)
     faults.put_on_disk(root, spec, "after_image", _write)
 
 
@@ -177,41 +169,3 @@ def _ssh(root: Path, public_key: str) -> None:
     _write(root / "etc/ssh/sshd_config", SSHD_CONFIG)
     (root / "root/.ssh").mkdir(mode=0o700)
     _write(root / "root/.ssh/authorized_keys", public_key, 0o600)
-
-
-def _kernel_files(root: Path, kernel: str) -> None:
-    modules = root / "usr/lib/modules" / kernel
-    lines = []
-    for name in ("core/ib_core.ko", "core/ib_uverbs.ko", "core/rdma_cm.ko", "hw/mlx5/mlx5_ib.ko"):
-        # Module files without code: nothing loads them, but a boot image has their weight.
-        content = b"\x7fELF" + random.Random(name).randbytes(96 * 1024)
-        _write(modules / "kernel/drivers/infiniband" / name, content)
-        needs = "" if name == "core/ib_core.ko" else " kernel/drivers/infiniband/core/ib_core.ko"
-        lines.append(f"kernel/drivers/infiniband/{name}:{needs}\n")
-    _write(modules / "modules.dep", "".join(lines))
-    _write(root / "boot" / f"vmlinuz-{kernel}", random.Random(kernel).randbytes(64 * 1024), 0o600)
-    command = f"/boot/vmlinuz-{kernel} root=LABEL=cloudimg-rootfs ro console=tty1 console=ttyS0"
-    _write(
-        root / "boot/grub/grub.cfg",
-        f"menuentry 'Ubuntu' {{\n\tlinux {command}\n\tinitrd /boot/initrd.img-{kernel}\n}}\n",
-        0o600,
-    )
-
-
-def _install_tools(root: Path) -> None:
-    for tool in sorted(TOOLS.iterdir()):
-        _install(root, tool, tool.name)
-    _install(root, TOOLS / "shutdown", "reboot")
-    if RDMA_TOOL.exists():
-        _install(root, RDMA_TOOL, "rdma")
-
-
-def _install(root: Path, source: Path, name: str) -> None:
-    # systemctl and lsinitramfs live in /usr/bin; a machine with its own copy elsewhere must not show through.
-    places = ["usr/bin", "bin"] if name in ("systemctl", "lsinitramfs") else ["usr/sbin", "sbin"]
-    for place in places:
-        if (root / place).is_dir():
-            _write(root / place / name, source.read_bytes(), 0o755)
-    found = shutil.which(name, path=os.pathsep.join(str(root / place) for place in places))
-    if found is None:
-        raise OSError(f"the stand-in {name} did not reach the node")

@@ -4,36 +4,52 @@
 
 """Put a node's faults where real ones are: on its disk before the first boot, and into its sysfs after each boot.
 
-The spec's ``inject`` is ``{files: [{path, content, when: before_image|after_image}], kernel_line: [word],
-sysfs: [{path, value}]}``, each optional; ``rehearsal.fleet.faults`` has checked it.
+The spec's ``inject`` is ``{files: [{path, content, when, mode}], kernel_line: [word], commands: [{argv, when}],
+fill: [{path, leave_kib}], read_only: [path], sysfs: [{path, value}]}``, each optional; ``rehearsal.fleet.faults`` has
+checked it.
 """
 
 from __future__ import annotations
 
 import glob
-import re
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-GRUB = "boot/grub/grub.cfg"
+from rehearsal.machine import linux, system
 
 
-def put_on_disk(root: Path, spec: dict[str, Any], when: str, write: Callable[[Path, str], None]) -> None:
-    """Write the files that were there when the boot image was built (``before_image``), or came later
-    (``after_image``); with the former goes the kernel line.
+def put_on_disk(root: Path, spec: dict[str, Any], when: str, write: Callable[..., None]) -> None:
+    """What was there when the boot image was built (``before_image``), or came later (``after_image``): files, then
+    commands. The kernel line goes with the former; a full and a read-only file system end the latter.
     """
     inject = spec.get("inject") or {}
     for row in inject.get("files", []):
         if row["when"] == when:
-            write(root / row["path"].lstrip("/"), row["content"])
-    words = inject.get("kernel_line", [])
-    if words and when == "before_image":
-        text = (root / GRUB).read_text(encoding="utf-8")
-        changed, count = re.subn(r"^(\s*linux\s.*)$", lambda m: f"{m[1]} {' '.join(words)}", text, flags=re.MULTILINE)
-        if not count:
-            raise OSError(f"fault: /{GRUB} has no kernel line to extend")
-        (root / GRUB).write_text(changed, encoding="utf-8")
+            write(root / row["path"].lstrip("/"), row["content"], int(row.get("mode", "0644"), 8))
+    if inject.get("kernel_line") and when == "before_image":
+        system.add_to_kernel_line(root, spec, inject["kernel_line"], write)
+    for row in inject.get("commands", []):
+        if row["when"] == when:
+            system.run(root, row["argv"])
+    if when == "after_image":
+        for row in inject.get("fill", []):
+            fill(root / row["path"].lstrip("/"), row["leave_kib"])
+        for path in inject.get("read_only", []):
+            place = str(root / path.lstrip("/"))
+            linux.mount("none", place, flags=linux.MS_REMOUNT | linux.MS_RDONLY | linux.MS_NODEV)
+
+
+def fill(path: Path, leave_kib: int) -> None:
+    """Make a file that leaves so much of its file system free. OSError when less is free already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        status = os.fstatvfs(stream.fileno())
+        size = status.f_bavail * status.f_frsize - (leave_kib << 10)
+        if size <= 0:
+            raise OSError(f"fault: {path.parent} has less than {leave_kib} KiB free already")
+        os.posix_fallocate(stream.fileno(), 0, size)
 
 
 def write_sysfs(root: Path, spec: dict[str, Any]) -> None:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from rehearsal.machine import linux
+from rehearsal.machine import linux, services
 
 REBOOT, OFF, PANIC = 10, 11, 12
 _REBOOT_SIGNALS = {signal.SIGINT, signal.SIGRTMIN + 5}
@@ -35,14 +34,11 @@ _ENVIRONMENT = {
 }
 _DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
 _DEV_LINKS = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-# Documentation/admin-guide/devices.txt: 231 is InfiniBand, uverbs from minor 192; rdma_cm is a misc device (10).
-_UVERBS = (231, 192)
-_RDMA_CM = (10, 58)
 GRACE_SECONDS, STOP_SECONDS = 0.2, 1.0
 SSHD_STARTS = 3
 
 
-def mount_early(root: Path, spec: dict[str, Any]) -> None:
+def mount_early(root: Path) -> None:
     """/run and /dev of this boot, before the kernel simulation starts and puts its socket into /run."""
     linux.mount("tmpfs", str(root / "run"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=755,size=64m")
     for name in ("sshd", "lock", "netns", "rehearsal"):
@@ -64,37 +60,30 @@ def mount_early(root: Path, spec: dict[str, Any]) -> None:
     (root / "dev/shm").mkdir()
     linux.mount("tmpfs", str(root / "dev/shm"), "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "mode=1777,size=256m")
     (root / "dev/infiniband").mkdir()
-    _character_device(root / "dev/infiniband/rdma_cm", _RDMA_CM)
-    for number in range(len(spec.get("rails") or []) + len(spec.get("front_end") or [])):
-        _character_device(root / f"dev/infiniband/uverbs{number}", (_UVERBS[0], _UVERBS[1] + number))
 
 
-def _character_device(path: Path, number: tuple[int, int]) -> None:
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(*number))
-    except PermissionError:
-        path.touch()  # a user namespace may not make devices; the name is what programs look for
-    path.chmod(0o666)
+def run(root: Path, boot_id: str, cmdline: str, symbols: str) -> NoReturn:
+    """Never returns: ends the process with REBOOT, OFF or PANIC.
 
-
-def run(root: Path, boot_id: str, cmdline: str) -> NoReturn:
-    """Never returns: ends the process with REBOOT, OFF or PANIC."""
+    :param symbols: content of the node's /proc/kallsyms.
+    """
     code = PANIC
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
-        _enter(root, boot_id, cmdline)
+        _enter(root, boot_id, cmdline, symbols)
+        services.start_all()
         code = _live()
     except Exception as error:  # the console of the node is the log of its supervisor
         print(f"init: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
     os._exit(code)
 
 
-def _enter(root: Path, boot_id: str, cmdline: str) -> None:
+def _enter(root: Path, boot_id: str, cmdline: str, symbols: str) -> None:
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("proc", str(root / "proc"), "proc", linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC)
-    for name, text in (("cmdline", cmdline), ("sys/kernel/random/boot_id", boot_id)):
+    for name, text in (("cmdline", cmdline), ("sys/kernel/random/boot_id", boot_id), ("kallsyms", symbols)):
         source = root / "run/rehearsal" / Path(name).name
-        source.write_text(text + "\n", encoding="ascii")
+        source.write_text(text.rstrip("\n") + "\n", encoding="ascii")
         source.chmod(0o444)
         linux.bind(str(source), str(root / "proc" / name))
     linux.pivot_root(str(root))

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import errno
 
-from ..devices import SHARED, Devices, Port, failure, kernel_integer
+from ..devices import SHARED, Devices, Port
+from ..errors import failure, kernel_integer
 from ..gids import ZERO, Row
 from ..netdevs import Netdevs
 from ..tree import Caller, Dir, File, Table, Tree
@@ -51,11 +52,10 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
     def driver_part(caller: Caller) -> bool:
         return caller.netns == rdma.netns
 
-    fixed = devices.mode == SHARED and not port.is_vf
-    tags = {} if fixed else {"visible": seen}
+    # The mode can change while the node runs, so nobody may remember who sees a device.
     tree.dir(f"{pci}/infiniband")
-    tree.put(path, Dir(**tags))
-    tree.link(f"class/infiniband/{rdma.name}", path, **tags)
+    tree.put(path, Dir(visible=seen))
+    tree.link(f"class/infiniband/{rdma.name}", path, visible=seen)
     model = MODELS.get(parent.device, f"MT{parent.device}")
     tree.files(
         path,
@@ -77,7 +77,7 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
         tree.put(f"{path}/tc", Dir(visible=driver_part))
         tree.put(f"{path}/tc/1/traffic_class", _traffic_class(devices, port))
     for kind, folder in (("uverbs", "infiniband_verbs"), ("umad", "infiniband_mad")):
-        _char_device(tree, port, folder, f"{kind}{rdma.index}", seen if not fixed else None)
+        _char_device(tree, port, folder, f"{kind}{rdma.index}")
 
 
 def remove_port(tree: Tree, port: Port) -> None:
@@ -173,10 +173,10 @@ def _traffic_class(devices: Devices, port: Port) -> File:
     return File(show, store)
 
 
-def _char_device(tree: Tree, port: Port, folder: str, name: str, seen) -> None:
+def _char_device(tree: Tree, port: Port, folder: str, name: str) -> None:
     path = f"{port.function.path}/{folder}/{name}"
-    # The class is not divided by network namespaces: /dev/infiniband is what keeps users apart.
-    lifetime = {} if seen is None else {"lifetime": 0.0}
+    # The class is not divided by network namespaces: /dev/infiniband is what keeps users apart. A VF can go away.
+    lifetime = {"lifetime": 0.0} if port.is_vf else {}
     minor = port.rdma.index + (192 if folder == "infiniband_verbs" else 0)
     tree.put(path, Dir(**lifetime))
     tree.files(path, {"ibdev": port.rdma.name, "dev": f"231:{minor}"})

@@ -10,7 +10,9 @@ import errno
 from collections.abc import Iterator
 from functools import partial
 
-from ..devices import Devices, Port, failure, kernel_integer
+from ..dcb import Dcb
+from ..devices import Devices, Port
+from ..errors import failure, kernel_integer
 from ..netdevs import Netdevs
 from ..netlink import Link as Interface
 from ..tree import Caller, Dir, File, Link, Live, Node, Tree
@@ -104,7 +106,7 @@ class NetClass:
             files["dev_port"] = File("0")
             files["speed"] = File(f"{speed}000")
             if not port.is_vf and self.devices.spec.driver == "doca_ofed":
-                files["qos"] = Dir({"trust": _trust(self.devices.spec.qos)})
+                files["qos"] = _qos(port.dcb)
                 files["ecn"] = _ecn(self.devices.spec.qos)
         return Dir(files, lifetime=0.0)
 
@@ -126,14 +128,9 @@ def _setting(value, accept) -> File:
     return File(lambda _caller: str(state[0]), store)
 
 
-def _trust(qos: dict) -> File:
-    def accept(text: str) -> str:
-        word = text.strip()
-        if word not in ("pcp", "dscp"):
-            raise failure(errno.EINVAL)
-        return word
-
-    return _setting(qos.get("trust") or "pcp", accept)  # pcp is the driver's default
+def _qos(dcb: Dcb) -> Dir:
+    trust = File(lambda _caller: dcb.trust, lambda _caller, text: dcb.set_trust(text))
+    return Dir({"trust": trust, "dscp2prio": File(lambda _caller: dcb.show_map(), lambda _caller, t: dcb.set_map(t))})
 
 
 def _ecn(qos: dict) -> Dir:

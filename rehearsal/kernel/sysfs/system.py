@@ -9,32 +9,42 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from ..devices import SHARED, Devices, failure, kernel_integer
+from ..devices import SHARED, Devices
+from ..errors import failure, kernel_integer
 from ..gids import ROCE_V2, TYPES
-from ..tree import Caller, Dir, File, Node, Tree
+from ..tree import Caller, Dir, File, Live, Node, Tree
 
 OFED_VERSION = "26.07-1.0.0"
 MODULES = ("ib_core", "ib_uverbs", "ib_umad", "rdma_cm", "rdma_ucm", "iw_cm", "ib_cm", "mlx5_core", "mlx5_ib")
 LOCKDOWN = ("none", "integrity", "confidentiality")
 
 
-def build(tree: Tree, devices: Devices, cmdline: str) -> None:
-    for module in MODULES:
+def build(tree: Tree, devices: Devices, cmdline: str, services: dict[str, int]) -> None:
+    loaded = [module for module in MODULES if module not in devices.spec.not_loaded]
+    for module in loaded:
         tree.files(f"module/{module}", {"initstate": "live", "refcnt": "1"})
-    mode = "Y" if devices.mode == SHARED else "N"
-    tree.put("module/ib_core/parameters/netns_mode", File(lambda _caller: mode))
+    mode = File(lambda _caller: "Y" if devices.mode == SHARED else "N")
+    tree.put("module/ib_core/parameters/netns_mode", mode)
     if devices.spec.driver == "doca_ofed":
         # MODULE_VERSION is gone from the kernel's own mlx5_core; mlx_compat exists in the vendor's package only.
         tree.files("module/mlx5_core", {"version": OFED_VERSION})
         tree.files("module/ib_core", {"version": OFED_VERSION})
         tree.files("module/mlx_compat", {"initstate": "live", "refcnt": "9", "version": OFED_VERSION})
     tree.files("kernel/security", {"lockdown": lockdown_text(devices.spec.lockdown, cmdline)})
-    tree.put("kernel/config/rdma_cm", RdmaCm(devices))
+    tree.dir("kernel/config")
+    if "rdma_cm" in loaded:
+        tree.put("kernel/config/rdma_cm", RdmaCm(devices))
     for mount_point in ("fs/cgroup", "fs/bpf", "kernel/debug", "kernel/tracing", "firmware", "block", "power"):
         tree.dir(mount_point)
+    tree.put("fs/cgroup/system.slice", Live(lambda _caller: _cgroups(services)))
     _processors(tree)
+
+
+def _cgroups(services: dict[str, int]) -> Iterator[tuple[str, Node]]:
+    for name, pid in services.items():
+        yield f"{name}.service", Dir({"cgroup.procs": File(str(pid))}, lifetime=0.0)
 
 
 def lockdown_text(default: str, cmdline: str) -> str:
@@ -51,6 +61,12 @@ def _processors(tree: Tree) -> None:
     tree.files("devices/system/cpu", {"online": span, "possible": span, "present": span, "offline": ""})
     for number in range(count):
         tree.dir(f"devices/system/cpu/cpu{number}")
+    # Two sockets, each with one half of the processors; the other one is 3.2 times as far (ACPI SLIT of such machines).
+    tree.files("devices/system/node", {"online": "0-1", "possible": "0-1", "has_memory": "0-1"})
+    for node, processors in ((0, range((count + 1) // 2)), (1, range((count + 1) // 2, count))):
+        here = f"{processors[0]}-{processors[-1]}" if len(processors) > 1 else "".join(map(str, processors))
+        distance = "10 32" if node == 0 else "32 10"
+        tree.files(f"devices/system/node/node{node}", {"cpulist": here, "distance": distance})
 
 
 class RdmaCm(Dir):

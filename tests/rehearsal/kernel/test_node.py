@@ -153,6 +153,56 @@ def test_moving_devices_is_refused_in_shared_mode_and_the_mode_while_namespaces_
     assert "Wrong device name" in gpu.fails(f"python3 {tool} dev set mlx5_77 netns pod-1")
 
 
+def test_the_mode_can_be_switched_while_there_is_no_other_namespace(node):
+    gpu = node()
+    gpu.create_vfs()
+    parameter = "cat /sys/module/ib_core/parameters/netns_mode"
+    gpu.sh("ip netns add pod-1")
+    assert len(gpu.sh(f"ls {CLASS}", "pod-1").split()) == 34
+    gpu.sh("ip netns del pod-1")
+    gpu.rdma("system set netns exclusive")
+    assert (gpu.sh(parameter), gpu.rdma("system show")) == ("N", "netns exclusive copy-on-fork on")
+    gpu.sh("ip netns add pod-1")
+    assert gpu.sh(f"ls {CLASS}", "pod-1") == ""
+    tool = Path(__file__).resolve().parents[3] / "rehearsal/kernel/tools/rdma"
+    assert "busy" in gpu.fails(f"python3 {tool} system set netns shared")
+    gpu.sh("ip netns del pod-1")
+    gpu.rdma("system set netns shared")
+    assert gpu.sh(parameter) == "Y"
+
+
+def test_qos_of_the_port_is_the_shapes(node):
+    gpu = node()
+    tool = Path(__file__).resolve().parents[3] / "rehearsal/kernel/tools/mlnx_qos"
+    text = gpu.sh(f"python3 {tool} -i rdma0")
+    assert "Priority trust state: dscp" in text
+    assert "\tenabled     1   1   0   0   0   1   0   0" in text
+    rows = [line for line in text.splitlines() if "dscp:" in line]
+    assert any("prio:0" in row and "10," in row for row in rows)
+    assert any("prio:5" in row and "26," in row for row in rows)
+    assert any("prio:1" in row and "00," in row for row in rows)
+    assert gpu.sh("grep -P '^46\\t' /sys/class/net/rdma0/qos/dscp2prio") == "46\t6"
+    gpu.sh(f"python3 {tool} -i rdma0 --trust pcp && python3 {tool} -i rdma0 --pfc 0,0,0,1,0,0,0,0")
+    text = gpu.sh(f"python3 {tool} -i rdma0")
+    assert "trust state: pcp" in text
+    assert "dscp2prio" not in text
+    assert "\tenabled     0   0   0   1" in text
+    gpu.create_vfs()
+    assert "not supported" in gpu.sh(f"python3 {tool} -i rdma0v0 || true")
+    assert "Invalid argument" in gpu.fails("echo both > /sys/class/net/rdma0/qos/trust")
+
+
+def test_numa_nodes_have_processors_and_distances(node):
+    gpu = node()
+    folder = "/sys/devices/system/node"
+    assert gpu.sh(f"cat {folder}/online {folder}/node0/distance {folder}/node1/distance").split("\n") == [
+        "0-1", "10 32", "32 10",
+    ]  # fmt: skip
+    assert (
+        gpu.sh("cat /sys/bus/pci/devices/0000:0c:00.0/numa_node /sys/bus/pci/devices/0000:c3:00.0/numa_node") == "0\n1"
+    )
+
+
 def test_traffic_class_is_absent_unset_or_a_number(node):
     gpu = node(mode="exclusive")
     gpu.create_vfs()

@@ -46,6 +46,26 @@ def test_a100_node_has_four_roots_with_two_gpus_each(make_spec):
     ]
 
 
+def common_bridges(one: str, other: str) -> int:
+    """How many steps below the host bridge two functions share."""
+    pairs = zip(one.split("/")[2:-1], other.split("/")[2:-1])
+    return sum(1 for a, b in pairs if a == b) if one.split("/")[1] == other.split("/")[1] else -1
+
+
+def test_a_rail_is_nearest_to_its_own_gpu(make_spec):
+    devices = Devices(parse(make_spec("BM.GPU.B4.8")), "shared", NoInterfaces(), 0)
+    gpus = {gpu.pci: gpu.path for gpu in devices.gpus}
+    assert len(gpus) == 8
+    for pf in devices.pfs[:16]:
+        own = next(str(gpu) for nic, gpu in devices.spec.pairs if nic == pf.spec.address)
+        shared = {pci: common_bridges(pf.function.path, path) for pci, path in gpus.items()}
+        # Own GPU: behind the same switch, four bridges down. The other one of the root: behind the switch above. Else: none.
+        assert shared.pop(own) == 4
+        assert sorted(shared.values()) == [-1] * 6 + [2]
+    buses = [path.rpartition("/")[2] for path, _numa in devices.topology.bridges]
+    assert len(buses) == len(set(buses))
+
+
 def test_every_shape_of_the_catalogue_gives_distinct_names_paths_and_addresses(catalogue, make_spec):
     seen = 0
     for shape, entry in catalogue.items():

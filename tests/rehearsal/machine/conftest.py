@@ -4,6 +4,6 @@
 
 from __future__ import annotations
 
-from machine_support import initramfs_tool, possible
+from machine_support import boot_image, possible
 
-__all__ = ["initramfs_tool", "possible"]
+__all__ = ["boot_image", "possible"]

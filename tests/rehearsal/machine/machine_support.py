@@ -33,10 +33,10 @@ def possible() -> None:
 
 
 @pytest.fixture(scope="session")
-def initramfs_tool() -> ModuleType:
-    """The stand-in update-initramfs as a module, for its pure functions."""
-    loader = importlib.machinery.SourceFileLoader("update_initramfs", str(TOOLS / "update-initramfs"))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("update_initramfs", loader))
+def boot_image() -> ModuleType:
+    """The builders' common part as a module, for its pure functions."""
+    loader = importlib.machinery.SourceFileLoader("rehearsal_boot_image", str(TOOLS / "lib/boot_image.py"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("rehearsal_boot_image", loader))
     loader.exec_module(module)
     return module
 

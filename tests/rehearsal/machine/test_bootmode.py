@@ -13,15 +13,18 @@ import shutil
 
 import pytest
 
-from rehearsal.machine.bootmode import BootFailure, boot_mode
+from rehearsal.machine import bootmode
+from rehearsal.machine.bootloader import Entry
+from rehearsal.machine.bootmode import BootFailure
 
 KERNEL = "6.8.0-test"
+ENTRY = Entry(KERNEL, f"/boot/vmlinuz-{KERNEL}", f"/boot/initrd.img-{KERNEL}", "ro")
 MODULE = f"usr/lib/modules/{KERNEL}/kernel/drivers/infiniband/core/ib_core.ko"
 pytestmark = pytest.mark.skipif(shutil.which("modprobe", path="/usr/sbin:/sbin:/usr/bin") is None, reason="no kmod")
 
 
 @pytest.fixture
-def node(tmp_path, initramfs_tool):
+def node(tmp_path, boot_image):
     """make(image files, root files) -> root folder of a node."""
 
     def make(image, files=(), module=MODULE):
@@ -31,7 +34,7 @@ def node(tmp_path, initramfs_tool):
         if module:
             content[module] = b"\x7fELF"
         path = tmp_path / "boot" / f"initrd.img-{KERNEL}"
-        path.write_bytes(gzip.compress(initramfs_tool.archive(content)))
+        path.write_bytes(gzip.compress(boot_image.archive(content)))
         for name, text in dict(files).items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
@@ -40,12 +43,27 @@ def node(tmp_path, initramfs_tool):
     return make
 
 
+def boot_mode(root):
+    return bootmode.boot_mode(root, ENTRY)
+
+
 def mode(root):
-    return boot_mode(root, KERNEL).mode
+    return boot_mode(root).mode
+
+
+def test_modules_of_another_kernel_do_not_count(node):
+    other = MODULE.replace(KERNEL, "6.9.0-other")
+    root = node({}, {"etc/modprobe.d/ib_core.conf": "options ib_core netns_mode=0\n"}, module=other)
+    assert (boot_mode(root).mode, boot_mode(root).source) == ("exclusive", "root")
+
+
+def test_an_entry_without_an_image_does_not_boot(node):
+    with pytest.raises(BootFailure, match="no boot image for /boot/vmlinuz"):
+        bootmode.boot_mode(node({}), Entry(KERNEL, ENTRY.linux, None, "ro"))
 
 
 def test_default_is_shared(node):
-    assert boot_mode(node({}), KERNEL).source == "default"
+    assert boot_mode(node({})).source == "default"
 
 
 def test_image_decides_and_not_the_file(node):
@@ -68,7 +86,7 @@ def test_without_the_module_in_the_image_the_root_decides(node):
         {"etc/modprobe.d/ib_core.conf": "options ib_core netns_mode=0\n"},
         module=None,
     )
-    found = boot_mode(root, KERNEL)
+    found = boot_mode(root)
     assert (found.mode, found.source) == ("exclusive", "root")
 
 

@@ -104,12 +104,20 @@ def test_mode_follows_the_image_and_not_the_file(state):
     assert shell(state, "gpu-1", f"cat {MODE}").strip() == "Y"
 
 
-def test_kernel_line_wins_over_the_image(state):
-    shell(state, "gpu-2", "sed -i 's/ ro / ro ib_core.netns_mode=1 /' /boot/grub/grub.cfg")
+def test_a_kernel_argument_needs_update_grub_and_a_reboot(state):
+    def argument_is_there():
+        return "ib_core.netns_mode=1" in shell(state, "gpu-2", "cat /proc/cmdline")
+
+    line = 'GRUB_CMDLINE_LINUX="ib_core.netns_mode=1"'
+    shell(state, "gpu-2", f"echo '{line}' >>/etc/default/grub")
     reboot(state, "gpu-2")
-    assert "ib_core.netns_mode=1" in shell(state, "gpu-2", "cat /proc/cmdline")
-    assert shell(state, "gpu-2", f"cat {MODE}").strip() == "Y"
-    shell(state, "gpu-2", "sed -i 's/ ib_core.netns_mode=1//' /boot/grub/grub.cfg")
+    assert not argument_is_there()
+    shell(state, "gpu-2", "update-grub")
+    assert not argument_is_there()
+    reboot(state, "gpu-2")
+    assert argument_is_there()
+    assert shell(state, "gpu-2", f"cat {MODE}").strip() == "Y", "it wins over the image"
+    shell(state, "gpu-2", "sed -i '$d' /etc/default/grub; update-grub")
     reboot(state, "gpu-2")
     assert shell(state, "gpu-2", f"cat {MODE}").strip() == "N"
 
