@@ -112,17 +112,16 @@ class NodeTree:
         return place
 
 
-class LiveTree(Tree):
+class LiveTree:
     """A tree below another root that counts as the running system, for what is read of that only."""
 
+    live = True
+
     def __init__(self, root: Path) -> None:
-        super().__init__(str(root))
-        self.live = True
+        self.tree = Tree(str(root))
 
-    def path(self, path: str) -> str:
-        return self.root + path
-
-    folder = path
+    def __getattr__(self, name: str):
+        return getattr(self.tree, name)
 
 
 def four_rows(netdev: str, address: str = RAIL_ADDRESS, first: int = 0) -> dict:
