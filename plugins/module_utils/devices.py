@@ -63,15 +63,12 @@ def read_gid_table(tree: Tree, port: str, link_layer: str | None, netdevs_here, 
         GID, and could not be read, with the first error that means more than an absent row. Zero rows are left out of
         rows unless asked for. hash: see :func:`table_hash`; None when a row could not be read for such an error.
     """
-    place = tree.path(port)
-    names = [name for name in tree.names(port + "/gids") if name.isascii() and name.isdigit()]
-    names.sort(key=int)
+    place = tree.folder(port)
+    names = tree.rows(port + "/gids")
     unreadable = set()
     reason = None
     texts: dict[str, str] = {}
-    for name, data in tree.read_each(place + "/gids", names):
-        if data == _ZERO:  # nearly all rows of a table
-            continue
+    for name, data in tree.read_each(place + "/gids", names, ignore=_ZERO):  # nearly all rows of a table are zero
         if isinstance(data, OSError):
             unreadable.add(name)
             if errno.errorcode.get(data.errno or 0) not in ABSENT:
@@ -114,9 +111,12 @@ def _text(data: bytes | OSError) -> str | None:
     return None if isinstance(data, OSError) else data.decode("utf-8", "replace")
 
 
-def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: bool = False) -> dict:
-    """Read one port: link, GID table, traffic class and the class of RDMA CM connections."""
-    port = tree.inside(f"{_CLASS}/{device}/ports/{number}")
+def read_port(tree: Tree, device: str, home: str, number: str, netdevs_here, zero_rows: bool = False) -> dict:
+    """Read one port: link, GID table, traffic class and the class of RDMA CM connections.
+
+    :param home: the device's directory, links resolved.
+    """
+    port = f"{home}/ports/{number}"
     told, why = tree.attributes(port, ("link_layer", "state", "phys_state", "rate"))
     rows, table = read_gid_table(tree, port, told["link_layer"], netdevs_here, zero_rows)
     connections = rdma_cm.read_rdma_cm(tree, device, number)
@@ -129,7 +129,7 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
         "active_mtu": None,
         "gids": rows,
         "gid_table": table,
-        "traffic_class": read_traffic_class(tree, device, number),
+        "traffic_class": read_traffic_class(tree, home, number),
         "rdma_cm_tos": connections["tos"],
         "rdma_cm_mode": connections["mode"],
         "reasons": {},
@@ -141,9 +141,9 @@ def read_port(tree: Tree, device: str, number: str, netdevs_here, zero_rows: boo
     return result
 
 
-def read_traffic_class(tree: Tree, device: str, port: str) -> dict:
+def read_traffic_class(tree: Tree, home: str, port: str) -> dict:
     """Read the forced class of a port; a file that is there but may not be read is no ``absent``."""
-    reading = tree.read(f"{_CLASS}/{device}/tc/{port}/traffic_class")
+    reading = tree.read(f"{home}/tc/{port}/traffic_class")
     if reading.value is None and not reading.absent:
         return {"state": None, "value": None, "rules": [], "reason": reading.reason}
     return parse_traffic_class(reading.value)
@@ -176,8 +176,10 @@ def choose_netdev(
     if len(candidates) > 1:
         candidates = [name for name in candidates if name in in_rows] or candidates
     if len(candidates) == 1:
-        master = links.get(candidates[0], {}).get("master") or tree.link_name(f"{_NET}/{candidates[0]}/master")
-        return (master if master in in_rows and candidates[0] not in in_rows else candidates[0]), None
+        if in_rows and candidates[0] not in in_rows:
+            master = _master(tree, candidates[0], links)
+            return (master if master in in_rows else candidates[0]), None
+        return candidates[0], None
     if named:
         return named, None
     if candidates:
@@ -201,12 +203,14 @@ def is_bonded(tree: Tree, netdev: str | None, links: dict) -> bool:
     """Tell whether a netdev is a bond or a member of one."""
     if netdev is None:
         return False
-    master = links.get(netdev, {}).get("master") or tree.link_name(f"{_NET}/{netdev}/master")
+    names = [name for name in (netdev, _master(tree, netdev, links)) if name]
     return any(
-        links.get(name, {}).get("kind") == "bond" or tree.exists(f"{_NET}/{name}/bonding")
-        for name in (netdev, master)
-        if name
+        links[name].get("kind") == "bond" if name in links else tree.exists(f"{_NET}/{name}/bonding") for name in names
     )
+
+
+def _master(tree: Tree, netdev: str, links: dict) -> str | None:
+    return links[netdev]["master"] if netdev in links else tree.link_name(f"{_NET}/{netdev}/master")
 
 
 def netdev_pci(tree: Tree, netdev: str | None) -> str | None:
@@ -221,7 +225,7 @@ def netdev_pci(tree: Tree, netdev: str | None) -> str | None:
         name = todo.pop()
         seen.add(name)
         home = f"{_NET}/{name}"
-        parts = pci.pci_parts(tree.inside(home + "/device")) if tree.exists(home + "/device") else []
+        parts = pci.pci_parts(pci.device_of(tree, home))
         if parts:
             found.add(parts[-1])
         else:
@@ -247,13 +251,13 @@ def read_devices(
 
 
 def _read_device(tree: Tree, name: str, netdevs_here, links: dict, zero_rows: bool, port_netdevs: dict) -> dict:
-    home = f"{_CLASS}/{name}"
+    home = tree.inside(f"{_CLASS}/{name}")
     told, why = tree.attributes(home, ("fw_ver", "node_guid", "node_desc", "parent"))
-    directory = tree.inside(home + "/device") if tree.exists(home + "/device") else ""
+    directory = pci.device_of(tree, home)
     # rdma_rxe names its netdev in ``parent``, which no other driver has.
     software = not directory or told["parent"] is not None or told["node_desc"] in _SOFTWARE
     directory = "" if software else directory
-    ports = sorted((text for text in tree.names(home + "/ports") if text.isascii() and text.isdigit()), key=int)
+    ports = tree.rows(home + "/ports")
     device = pci.describe_function(tree, directory)
     reasons: dict = {}
     device.update(
@@ -264,7 +268,7 @@ def _read_device(tree: Tree, name: str, netdevs_here, links: dict, zero_rows: bo
             "bond": False,
             "firmware": told["fw_ver"],
             "node_guid": told["node_guid"],
-            "ports": {port: read_port(tree, name, port, netdevs_here, zero_rows) for port in ports},
+            "ports": {port: read_port(tree, name, home, port, netdevs_here, zero_rows) for port in ports},
             "reasons": reasons,
         }
     )

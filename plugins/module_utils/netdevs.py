@@ -26,7 +26,7 @@ def choose(tree: Tree, links: dict | None, wanted) -> list[str]:
     """
     # sysfs shows the namespace that it was mounted in, netlink ours.
     names = [name for name in tree.names(_CLASS) if links is None or name in links]
-    chosen = {name for name in names if name in wanted or tree.exists(f"{_CLASS}/{name}/device")}
+    chosen = {name for name in names if name in wanted or pci.device_of(tree, f"{_CLASS}/{name}")}
     todo = list(chosen)
     known = set(names)
     while todo:
@@ -57,7 +57,7 @@ def read_netdevs(
     tool = qos.MlnxQos()
     for name in names:
         directory = f"{_CLASS}/{name}"
-        device = tree.inside(directory + "/device") if tree.exists(directory + "/device") else ""
+        device = pci.device_of(tree, directory)
         function = pci.describe_function(tree, device)
         netdev = _read_netdev(tree, name, device, function, (links or {}).get(name), reason, everywhere)
         netdev["qos"] = qos.read_qos(tree, name, directory, function, tool)

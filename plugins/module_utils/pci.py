@@ -22,6 +22,15 @@ def pci_parts(path: str) -> list[str]:
     return [part for part in path.split("/") if _PCI.fullmatch(part)]
 
 
+def device_of(tree: Tree, directory: str) -> str:
+    """Return the resolved directory of the device behind ``/sys/class/*/X``; empty for a virtual one."""
+    key = ("device", directory)
+    if key not in tree.known:
+        link = directory + "/device"
+        tree.known[key] = tree.inside(link) if tree.exists(link) else ""
+    return tree.known[key]
+
+
 def describe_function(tree: Tree, directory: str) -> dict:
     """Describe the device behind ``/sys/class/*/X/device``.
 
@@ -30,6 +39,13 @@ def describe_function(tree: Tree, directory: str) -> dict:
         or ``sf`` (a sub-function is an auxiliary device below its PCI function), None for a device that is not on a PCI
         bus. A physical function is called ``pf`` whether or not it can have VFs. plane: see :func:`plane`.
     """
+    key = ("function", directory)
+    if key not in tree.known:
+        tree.known[key] = _describe(tree, directory)
+    return dict(tree.known[key])
+
+
+def _describe(tree: Tree, directory: str) -> dict:
     parts = pci_parts(directory)
     result: dict = {
         "pci": parts[-1] if parts else None,

@@ -11,8 +11,10 @@ rescue disk, a chroot and a test.
 from __future__ import annotations
 
 import errno
+import functools
 import os
-from collections.abc import Iterable, Iterator
+import stat
+from collections.abc import Iterable
 from typing import Callable, NamedTuple
 
 # "Not there" in its variants: the file, the device behind it, or the row of a table (EINVAL and ENODATA are what GID
@@ -52,12 +54,12 @@ class Reading(NamedTuple):
         return self.value is None and self.code in ABSENT
 
 
-def read_file(path: str) -> bytes:
+def read_file(path: str, flags: int = 0) -> bytes:
     """Read a whole file with as few system calls as possible. Raises OSError.
 
     O_NONBLOCK keeps a FIFO or a silent device from blocking the run; it means nothing to regular files and sysfs.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
     try:
         data = os.read(descriptor, _CHUNK)
         if len(data) < _CHUNK:
@@ -73,6 +75,18 @@ def read_file(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _link_target(place: str) -> str | None:
+    try:
+        return os.readlink(place)
+    except (OSError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _numbers(count: int) -> dict[str, None]:
+    return dict.fromkeys(str(number) for number in range(count))
+
+
 class Tree:
     """A file system as seen from ``root``; paths given to its methods start with ``/`` and mean the inside of it.
 
@@ -85,7 +99,9 @@ class Tree:
         self.root = "/" + root.strip("/")
         self.live = self.root == "/"
         self.read_bytes = read_bytes or read_file
+        self.known: dict = {}  # what several readers of this tree need and one of them has read
         self._places: dict[str, str] = {}
+        self._steps: dict[str, str] = {}
 
     def path(self, path: str) -> str:
         """Return the place of ``path`` on this machine with links resolved inside the root: an absolute link in a
@@ -94,49 +110,57 @@ class Tree:
             return path
         folder, _slash, name = path.rpartition("/")
         if name in ("", ".", ".."):
-            return self._resolve(path)
-        place = self._places.get(folder)
-        if place is None:
-            place = self._places[folder] = self._resolve(folder)
-        try:
-            os.readlink(f"{place}/{name}")
-        except (OSError, ValueError):
-            return f"{place}/{name}"
-        return self._resolve(path)
+            return self.folder(path)
+        place = f"{self.folder(folder)}/{name}"
+        target = _link_target(place)
+        return place if target is None else self.root + self._follow(place[len(self.root) : -len(name) - 1], target, 1)
 
-    def _resolve(self, path: str) -> str:
-        todo = [part for part in path.split("/") if part][::-1]
-        done: list[str] = []
-        links = 0
-        while todo:
-            part = todo.pop()
-            if part == ".":
+    def folder(self, path: str) -> str:
+        """Return the place of a directory. What was found once is kept, since a run of a module moves no folders."""
+        if self.live:
+            return path
+        place = self._places.get(path)
+        if place is None:
+            place = self._places[path] = self.root + self._follow("", path, 0)
+        return place
+
+    def _follow(self, start: str, path: str, links: int) -> str:
+        """Walk from ``start`` (inside the root, without links) along ``path`` and return where it ends, without
+        links; ``links``: how many led here."""
+        here = "" if path.startswith("/") else start
+        for part in path.split("/"):
+            if part in ("", "."):
                 continue
             if part == "..":
-                del done[-1:]
+                here = here.rpartition("/")[0]
                 continue
-            here = self.root + "/" + "/".join([*done, part])
-            try:
-                target = os.readlink(here)
-            except (OSError, ValueError):
-                done.append(part)
-                continue
-            links += 1
-            if links > _MAXIMUM_LINKS:
-                return self.root + "/" + "/".join([*done, part])  # opening it gives ELOOP
-            if target.startswith("/"):
-                done = []
-            todo.extend([piece for piece in target.split("/") if piece][::-1])
-        return self.root + "/" + "/".join(done)
+            step = f"{here}/{part}"
+            found = self._steps.get(step)
+            if found is None:
+                target = _link_target(self.root + step)
+                # After too many links the last one stays: opening it gives ELOOP.
+                found = step if target is None or links > _MAXIMUM_LINKS else self._follow(here, target, links + 1)
+                self._steps[step] = found
+            here = found
+        return here
 
     def inside(self, path: str) -> str:
         """Resolve all links and return the path as seen inside the root (``/sys/devices/…`` for a class link)."""
         if self.live:
-            return os.path.realpath(path)
-        return self.path(path)[len(self.root) :] or "/"
+            place = self._places.get(path)
+            if place is None:
+                place = self._places[path] = os.path.realpath(path)
+            return place
+        return self.folder(path)[len(self.root) :] or "/"
 
     def read(self, path: str) -> Reading:
         """Read one file as text."""
+        if not self.live and self.read_bytes is read_file:
+            folder, _slash, name = path.rpartition("/")
+            try:
+                return Reading(read_file(f"{self.folder(folder)}/{name}", os.O_NOFOLLOW).decode("utf-8", "replace"))
+            except (OSError, ValueError):
+                pass  # a link, or something that the next attempt tells
         return self.read_at(self.path(path))
 
     def read_at(self, place: str) -> Reading:
@@ -149,51 +173,61 @@ class Tree:
             return Reading(None, str(error), "EINVAL")
         return Reading(data.decode("utf-8", "replace"))
 
-    def read_each(self, place: str, names: Iterable[str]) -> Iterator[tuple[str, bytes | OSError]]:
+    def read_each(
+        self, place: str, names: Iterable[str], ignore: bytes | None = None
+    ) -> list[tuple[str, bytes | OSError]]:
         """Read many short files (4096 bytes at most, as sysfs has them) of one directory: ``(name, content or error)``.
 
-        The directory is walked to once, which is most of the cost of opening a file in sysfs.
+        The directory is walked to once, which is most of the cost of opening a file in sysfs, and nothing is done for a
+        file but to open, read and close it.
 
         :param place: the directory's place on this machine.
+        :param ignore: files with exactly this content are left out.
         """
+        found: list[tuple[str, bytes | OSError]] = []
         if self.read_bytes is not read_file:
             for name in names:
                 try:
-                    yield name, self.read_bytes(f"{place}/{name}")
+                    data = self.read_bytes(f"{place}/{name}")
                 except OSError as error:
-                    yield name, error
-            return
+                    found.append((name, error))
+                else:
+                    if data != ignore:
+                        found.append((name, data))
+            return found
         try:
-            directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (OSError, ValueError) as error:
-            failure = error if isinstance(error, OSError) else OSError(errno.EINVAL, str(error))
-            yield from ((name, failure) for name in names)
-            return
+            directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            return [(name, error) for name in names]
+        except ValueError as error:
+            return [(name, OSError(errno.EINVAL, str(error))) for name in names]
         # In another root a link may lead out of it; attributes in sysfs are no links.
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if self.live else os.O_NOFOLLOW)
+        flags = os.O_RDONLY | os.O_NONBLOCK | (0 if self.live else os.O_NOFOLLOW)
         opening, reading, closing = os.open, os.read, os.close
         try:
             for name in names:
                 try:
-                    descriptor = opening(name, flags, 0, dir_fd=directory)
+                    descriptor = opening(name, flags, dir_fd=directory)
                 except OSError as error:
-                    yield name, error
+                    found.append((name, error))
                     continue
                 try:
-                    data: bytes | OSError = reading(descriptor, _SHORT)
+                    data = reading(descriptor, _SHORT)
+                    if data != ignore:
+                        found.append((name, data))
                 except OSError as error:
-                    data = error
+                    found.append((name, error))
                 closing(descriptor)
-                yield name, data
         finally:
-            os.close(directory)
+            closing(directory)
+        return found
 
     def attributes(self, directory: str, names: Iterable[str]) -> tuple[dict[str, str | None], dict[str, str]]:
         """Read several attributes of one directory: ``({name: stripped text or None}, {name: reason})``; an attribute
         that is None has a reason. Names are plain file names."""
         values: dict[str, str | None] = {}
         reasons: dict[str, str] = {}
-        for name, data in self.read_each(self.path(directory), names):
+        for name, data in self.read_each(self.folder(directory), names):
             if isinstance(data, OSError):
                 values[name] = None
                 reasons[name] = describe(data)
@@ -214,18 +248,34 @@ class Tree:
     def names(self, path: str) -> list[str]:
         """Return the sorted names in a directory; an empty list when it is not there or not readable."""
         try:
-            return sorted(os.listdir(self.path(path)))
+            return sorted(os.listdir(self.folder(path)))
         except (OSError, ValueError):
             return []
 
+    def rows(self, path: str) -> list[str]:
+        """Return the names of a directory that are numbers, in the order of the numbers (ports, rows of a table)."""
+        try:
+            found = os.listdir(self.folder(path))
+        except (OSError, ValueError):
+            return []
+        complete = _numbers(len(found))
+        if complete.keys() == set(found):  # as the kernel has them
+            return list(complete)
+        return sorted((name for name in found if name.isascii() and name.isdigit()), key=int)
+
     def exists(self, path: str) -> bool:
         """Tell whether a file or directory is there (a dangling link is not)."""
+        folder, _slash, name = path.rpartition("/")
+        place = path if self.live else f"{self.folder(folder)}/{name}"
+        try:
+            if not stat.S_ISLNK(os.lstat(place).st_mode):
+                return True
+        except (OSError, ValueError):
+            return False
         return os.path.exists(self.path(path))
 
     def link_name(self, path: str) -> str | None:
         """Return the last part of what a link points to (a driver's name, a PCI address), or None without a link."""
-        place = self.path(os.path.dirname(path)) + "/" + os.path.basename(path)
-        try:
-            return os.path.basename(os.readlink(place).rstrip("/")) or None
-        except (OSError, ValueError):
-            return None
+        place = self.folder(os.path.dirname(path)) + "/" + os.path.basename(path)
+        target = _link_target(place)
+        return os.path.basename(target.rstrip("/")) or None if target else None
