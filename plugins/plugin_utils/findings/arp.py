@@ -23,7 +23,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails 
 )
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
-_NO_OWN_TABLE = ("main", "local", "default", 254, 255, 253, None)
+_NO_OWN_TABLE = (None, 253, 254, 255)  # default, main, local
 
 
 def _sharing(context: Context, family: str | None = None) -> list[NodeRail]:
@@ -116,7 +116,8 @@ def no_source_rule(context: Context):
 
     Evidence: the addresses without a rule, and all source rules of the node.
 
-    Remedy: a table for each rail and a rule "from ADDRESS lookup TABLE", as the CNI plugin sbr makes in pods.
+    Remedy: a table for each rail and a rule "from ADDRESS lookup TABLE", as the CNI plugin sbr makes in pods; or a VRF
+    for each rail.
 
     Source: NVIDIA/nccl#1405; containernetworking/plugins, sbr.
     """
@@ -127,9 +128,11 @@ def no_source_rule(context: Context):
     if routing["rules"] is None:
         yield Unknown(f"The routing rules are not known: {routing.get('reason')}", {"routing": routing})
         return
-    rules = [row for row in routing["rules"] if row["from"] and row["table"] not in _NO_OWN_TABLE]
+    rules = [row for row in routing["rules"] if row["from"] not in (None, "all") and row["table"] not in _NO_OWN_TABLE]
     lacking = {}
     for rail in sharing:
+        if rail.interface.get("vrf_table") is not None:
+            continue  # A VRF is a table of its own.
         own = [ipaddress.ip_address(row["address"]) for row in global_addresses(rail.interface) or []]
         without = [str(a) for a in own if not any(_covers(row, a) for row in rules)]
         if without:

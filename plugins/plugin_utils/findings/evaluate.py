@@ -75,7 +75,7 @@ def _run(rule: Rule, subject: Context | list[Context]) -> list[Problem | Unknown
         return list(rule.check(subject))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # Facts may come from an older version or a cache; a shape that the rule does not know must not pass as healthy.
-        return [Unknown(f"{rule.title}: the facts have an unexpected shape ({type(error).__name__}: {error})")]
+        return [Unknown(f"{rule.title}: cannot be judged by these facts ({type(error).__name__}: {error})")]
 
 
 def finding(rule: Rule, context: Context, result: Problem | Unknown, tolerated: frozenset[str]) -> dict:

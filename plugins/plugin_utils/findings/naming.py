@@ -12,8 +12,7 @@ from collections import Counter
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import Hit, NodeRail, node_rails, spread
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import FLEET, Context, Problem, rule
 
-_MAIN_TABLE = (None, "main", 254, "254")
-_BY_ADVERTISEMENT = ("ra", "kernel_ra")
+_MAIN_TABLE, _BY_ADVERTISEMENT = 254, "ra"
 
 
 @rule("NAMING-001", "error", "A rail is not on the node", needs=("facts",))
@@ -31,8 +30,9 @@ def rail_not_found(context: Context):
     Source: NVIDIA Base Command Manager 11, custom OS; openshift/openshift-docs#60041; uccl-project/uccl#120.
     """
     known = {name: device["pci"] for name, device in sorted(context.facts["devices"].items())}
+    reasons = (context.facts.get("reasons") or {}).get("devices")
     hits = [
-        Hit(rail, {"pci": rail.intent["pci"], "netdev": rail.netdev, "devices": known})
+        Hit(rail, {"pci": rail.intent["pci"], "netdev": rail.netdev, "devices": known, "reasons": reasons})
         for rail in node_rails(context)
         if rail.name is None
     ]
@@ -49,9 +49,9 @@ def front_end_nic_selected(context: Context):
     """Symptom: VFs are made on the NIC that carries the node's own address, or it is moved away, and the node is lost.
 
     Cause: the front-end NIC has the same vendor as the rails and often the same device id. Told by any of: a default
-    route that did not come from a router advertisement, an address by which the node is reached, being a port of a
-    bond or bridge that is not its RDMA device's own, or standing among the shape's front-end NICs. A default route
-    from a router advertisement proves nothing: every routed IPv6 rail has one.
+    route in the main table that did not come from a router advertisement, an address by which the node is reached,
+    being a port of a bond or bridge (a bond that is an RDMA device itself is none of these), or standing among the
+    shape's front-end NICs. A default route from a router advertisement proves nothing: every routed IPv6 rail has one.
 
     Evidence: the address and everything that tells the front-end NIC.
 
@@ -60,16 +60,21 @@ def front_end_nic_selected(context: Context):
     Source: kubernetes-sigs/dranet#153.
     """
     netdevs = context.facts["netdevs"]
-    hits = []
+    hits, open_ones = [], []
     for rail in node_rails(context):
         signs = _front_end_signs(context, rail, netdevs)
         if signs:
             hits.append(Hit(rail, {"pci": rail.intent["pci"], "netdev": rail.netdev, "signs": signs}))
+        elif rail.interface and None in (rail.interface["addresses"], rail.interface["default_routes"]):
+            open_ones.append(Hit(rail, {"netdev": rail.netdev, "reasons": rail.interface.get("reasons")}))
     yield from spread(
         context,
         hits,
         lambda where: f"The front-end NIC is selected as {where}",
         "Take this PCI address out of the rails before anything makes VFs on it.",
+    )
+    yield from spread(
+        context, open_ones, lambda where: f"Addresses and default routes are not known of {where}", unknown=True
     )
 
 
@@ -78,13 +83,14 @@ def _front_end_signs(context: Context, rail: NodeRail, netdevs: dict) -> list[st
     if rail.intent["pci"] in context.layout.get("front_end_nics", []):
         signs.append("the shape lists it among the front-end NICs")
     for route in rail.interface.get("default_routes") or []:
-        if route["origin"] not in _BY_ADVERTISEMENT and route["table"] in _MAIN_TABLE:
+        # Rails may have default routes in tables of their own, too.
+        if route["origin"] != _BY_ADVERTISEMENT and route["table"] == _MAIN_TABLE:
             signs.append(f"default route via {route['gateway']}, metric {route['metric']}")
     own = {row["address"] for row in rail.interface.get("addresses") or []}
     signs += [f"the node is reached by its address {address}" for address in context.addresses if address in own]
     master = rail.interface.get("master")
-    if master and not rail.device.get("bond"):
-        kind = netdevs.get(master, {}).get("kind")
+    kind = netdevs.get(master, {}).get("kind")
+    if master and kind != "vrf":  # a VRF of its own is how a rail gets a routing table of its own
         signs.append(f"port of {kind or 'interface'} {master}")
     return signs
 

@@ -51,8 +51,15 @@ class Hit:
 
 
 def node_rails(context: Context) -> list[NodeRail]:
-    """All rails of the layout, found by PCI address and nothing else: names depend on the image."""
+    """All rails of the layout, found by PCI address and nothing else: names depend on the image.
+
+    :raises ValueError: the facts have no devices or netdevs, with the reason that they give.
+    """
     devices, netdevs = context.facts["devices"], context.facts["netdevs"]
+    for name, value in (("devices", devices), ("netdevs", netdevs)):
+        if value is None:
+            reasons = context.facts.get("reasons") or {}
+            raise ValueError(f"the {name} could not be read: {reasons.get(name) or 'no reason given'}")
     found = []
     for intent in context.layout["rails"]:
         pci = intent["pci"]

@@ -46,8 +46,10 @@ def class_left_on_vf(context: Context):
     wanted, found = context.layout.get("traffic_class"), {}
     parents = {rail.intent["pci"]: rail.number for rail in node_rails(context)}
     for name, device in sorted(context.facts["devices"].items()):
-        if device["function"] != "vf" or device["parent_pci"] not in parents or device["netdev"] is None:
+        if device["function"] != "vf" or device["parent_pci"] not in parents:
             continue
+        if device["netdev"] not in context.facts["netdevs"]:
+            continue  # A pod has it: QOS-001 speaks about pods.
         forced = _forced(device)
         if wanted is not None and forced.get("state") == "set" and dscp(forced["value"]) != dscp(wanted):
             found[name] = {"rail": parents[device["parent_pci"]], "value": forced["value"]}

@@ -131,3 +131,27 @@ def external_vfs_missing(context: Context):
         lambda where: f"There are fewer than {wanted} VFs on {where}, and the operator is told not to make any",
         "Make the VFs with what manages them, or set rails_externally_managed=false.",
     )
+
+
+@rule("RESOURCE-008", "warning", "CDI files name RDMA devices that are not there", needs=("facts",))
+def stale_cdi_files(context: Context):
+    """Symptom: after a reboot pods fail with "failed to stat CDI host device /dev/infiniband/uverbs10".
+
+    Cause: device plugins and DRA drivers write CDI files with the numbers that the uverbs devices have; the numbers
+    changed with the reboot and the files stayed.
+
+    Evidence: the files and the devices that they name and the node does not have.
+
+    Remedy: restart the DaemonSet that wrote the files; remove those whose writer is gone.
+
+    Source: CNCF container-device-interface specification, 1.0.
+    """
+    driver = context.facts["driver"]
+    if driver["stale_cdi"] is None:
+        yield Unknown(f"CDI files cannot be compared: {(driver.get('reasons') or {}).get('stale_cdi')}")
+    elif driver["stale_cdi"]:
+        yield Problem(
+            f"{', '.join(row['path'] for row in driver['stale_cdi'])} names devices that the node does not have",
+            "Restart the DaemonSet that writes these files; remove those whose writer is gone.",
+            {"stale_cdi": driver["stale_cdi"], "character_devices": driver["character_devices"]},
+        )

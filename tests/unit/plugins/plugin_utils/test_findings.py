@@ -78,6 +78,7 @@ def facts():
             "lockdown": "none",
             "character_devices": ["rdma_cm", "uverbs0", "uverbs1"],
             "modules": {"ib_uverbs": "loaded", "rdma_ucm": "loaded"},
+            "stale_cdi": [],
         },
         "devices": devices,
         "netdevs": netdevs,
