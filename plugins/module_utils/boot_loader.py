@@ -18,6 +18,7 @@ import re
 from ansible_collections.railyard.rdma.plugins.module_utils import boot_entries, grub_script
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
+MAXIMUM_FILE = grub_script.MAXIMUM_TEXT  # bytes of a configuration file
 GRUB_CONFIGS = ("/boot/grub2/grub.cfg", "/boot/grub/grub.cfg")
 BLS_PLACES = ("/boot", "/efi", "/boot/efi")  # where the EFI system partition or the extended boot partition is mounted
 EXTLINUX_CONFIGS = ("/boot/extlinux/extlinux.conf", "/boot/extlinux.conf", "/extlinux/extlinux.conf")
@@ -49,9 +50,10 @@ def read(tree: Tree) -> dict:
         Specification under GRUB), ``systemd-boot``, ``extlinux``, ``none`` (no configuration found) or ``unknown``.
         default_kernel is the version (as in /lib/modules) of the kernel that boots next; None with a reason when it
         cannot be told. Each entry is ``{id, title, kernel, image, initrd, arguments, path, default, reason}``: image is
-        the kernel's file and initrd the list of its boot images as the loader sees their paths, path is the file that defines it, arguments the kernel line without what the loader adds itself, default True or False,
-        None when it is not known which entry is the default. feeds lists ``{path, line, text}`` of the files from which
-        kernel lines are generated.
+        the kernel's file and initrd the list of its boot images, both as the loader sees their paths; arguments is the
+        kernel line without what the loader adds itself; path is the file that defines the entry; default is True or
+        False, None when it is not known which entry is the default. feeds lists ``{path, line, text}`` of the files
+        from which kernel lines are generated.
     """
     found = _find(tree)
     result = {"loader": found["loader"], "default_kernel": None, "reason": found["reason"], "entries": []}

@@ -104,7 +104,7 @@ def read_config(tree: Tree) -> tuple[dict[str, str], list[str]]:
     return files, problems
 
 
-def read_config_file(tree: Tree, path: str) -> str | None:
+def read_config_file(tree: Tree, path: str, maximum: int = MAXIMUM_FILE) -> str | None:
     """Read one file, byte for byte; None for a directory or a device (an empty file to kmod). Raises OSError, and
     ValueError when it is too large."""
     directory, name = path.rsplit("/", 1)
@@ -119,8 +119,8 @@ def read_config_file(tree: Tree, path: str) -> str | None:
         if stat.S_ISCHR(status.st_mode):
             return ""
         raise ValueError("is neither a file nor a directory")
-    if status.st_size > MAXIMUM_FILE:
-        raise ValueError(f"has {status.st_size} bytes, allowed are {MAXIMUM_FILE}")
+    if status.st_size > maximum:
+        raise ValueError(f"has {status.st_size} bytes, allowed are {maximum}")
     return tree.read_bytes(place).decode("utf-8", "surrogateescape")
 
 

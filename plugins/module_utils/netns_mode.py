@@ -25,7 +25,7 @@ OUR_FILE = "/etc/modprobe.d/ib_core.conf"
 SRIOV_OPERATOR_FILE = "sriov_network_operator_modules_config.conf"
 # The argument in any text that holds kernel arguments, quoted or not; its value in the first group.
 ARGUMENT = re.compile(r"(?<![\w.-])ib[_-]core\.netns[_-]mode(?:=([^\s\"'\\;]*))?(?![\w.-])")
-_KERNEL_ALIASES = {"rdma_netlink_subsys_4"}  # MODULE_ALIAS_RDMA_NETLINK in drivers/infiniband/core/device.c
+KERNEL_ALIASES = {"rdma_netlink_subsys_4"}  # MODULE_ALIAS_RDMA_NETLINK in drivers/infiniband/core/device.c
 LIVE_FILE = "/sys/module/ib_core/parameters/netns_mode"
 
 
@@ -191,7 +191,7 @@ def _in_order(files: dict[str, str], command_line: str) -> dict:
         ):
             reasons.append(f"{found['path']} line {found['line']}: loading {found['name']} sets options of ib_core")
             doubts.append({"path": found["path"], "line": found["line"], "statement": "install"})
-    for alias in sorted(modprobe.aliases(files, MODULE) | _KERNEL_ALIASES):
+    for alias in sorted(modprobe.aliases(files, MODULE) | KERNEL_ALIASES):
         for setting in modprobe.option_settings(files, alias, PARAMETER):
             if setting["hidden_by"] is None:
                 reasons.append(f"{setting['path']} line {setting['line']}: applies only when loaded as {alias}")
