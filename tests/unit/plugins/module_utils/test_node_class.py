@@ -27,11 +27,19 @@ def node(tmp_path):
 
 
 def test_fc57_a_class_of_0_is_forced_and_not_unset(node):
-    assert devices.read_traffic_class(node.tree(), "mlx5_6", "1")["state"] == "absent"
+    assert devices.read_traffic_class(node.tree(), "/sys/class/infiniband/mlx5_6", "1")["state"] == "absent"
     node.add("/sys/class/infiniband/mlx5_6/tc/1/traffic_class =")
-    assert devices.read_traffic_class(node.tree(), "mlx5_6", "1") == {"state": "unset", "value": None, "rules": []}
+    assert devices.read_traffic_class(node.tree(), "/sys/class/infiniband/mlx5_6", "1") == {
+        "state": "unset",
+        "value": None,
+        "rules": [],
+    }
     node.add("/sys/class/infiniband/mlx5_6/tc/1/traffic_class = Global tclass=0")
-    assert devices.read_traffic_class(node.tree(), "mlx5_6", "1") == {"state": "set", "value": 0, "rules": []}
+    assert devices.read_traffic_class(node.tree(), "/sys/class/infiniband/mlx5_6", "1") == {
+        "state": "set",
+        "value": 0,
+        "rules": [],
+    }
 
 
 def test_fc55_rules_for_some_destinations_stand_beside_the_global_class():
@@ -42,7 +50,7 @@ def test_fc55_rules_for_some_destinations_stand_beside_the_global_class():
 
 def test_a_class_file_that_may_not_be_read_is_neither_absent_nor_unset(node):
     node.add("/sys/class/infiniband/mlx5_6/tc/1/traffic_class ! EACCES")
-    told = devices.read_traffic_class(node.tree(), "mlx5_6", "1")
+    told = devices.read_traffic_class(node.tree(), "/sys/class/infiniband/mlx5_6", "1")
     assert told["state"] is None and "EACCES" in told["reason"]
 
 

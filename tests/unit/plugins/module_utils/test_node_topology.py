@@ -201,11 +201,11 @@ def test_no_content_of_sysfs_makes_reading_fail(tmp_path_factory, kind, vendor, 
     home = node.root / "sys/devices/pci0000:00/0000:00:01.0"
     home.mkdir(parents=True)
     for name, text in (("class", kind), ("vendor", vendor), ("device", vendor), ("numa_node", row)):
-        (home / name).write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+        (home / name).write_bytes(text.encode("utf-8", "surrogatepass"))
     node.add("/sys/bus/pci/devices/0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0")
     place = node.root / "sys/devices/system/node/node0"
     place.mkdir(parents=True)
-    (place / "distance").write_text(row, encoding="utf-8", errors="surrogateescape", newline="")
+    (place / "distance").write_bytes(row.encode("utf-8", "surrogatepass"))
     tree = node.tree()
     gpus, _reason = topology.read_gpus(tree)
     topology.near_gpus(tree, "0000:00:01.0", gpus, topology.numa_distances(tree))
