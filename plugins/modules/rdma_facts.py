@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Reads RDMA devices, GID tables, network devices with their VFs, the RDMA network namespace mode and everything that
     decides it, boot images, and the driver, in one pass over sysfs, procfs, modprobe.d, C(/boot) and netlink. No
-    command is run.
+    command is run, with one exception - where neither the driver's files nor the kernel tell the QoS settings of an
+    mlx5 port, C(mlnx_qos) is asked, if it is installed.
   - Needs root for the boot images; as another user they are unknown, and so is the mode after the next boot.
   - What cannot be read is V(null) with a reason beside it, under C(reason) or, by the name of the value, under
     C(reasons).
@@ -116,9 +117,12 @@ ansible_facts:
           description:
             - The RDMA network namespace mode, V(shared), V(exclusive) or V(null) each; C(live) in effect,
               C(configured) by modprobe.d (file C(configured_by)), C(kernel_line), C(boot_image) by the images' copies
-              of modprobe.d, C(next_boot) after a reboot.
+              of modprobe.d, C(next_boot) after a reboot. C(next_kernel_line) is what the kernel line of the entry that
+              boots next (kernel C(default_kernel)) sets by the configuration of C(boot_loader); C(next_boot_line) tells
+              whether C(next_boot) follows from it (V(boot_loader)) or from the running line (V(proc_cmdline)).
             - C(owners) lists every place that sets it in order of application, C(reboot_required) tells whether a
-              reboot would change C(live), C(reasons) why a value is V(null).
+              reboot would change C(live), C(reasons) why a value is V(null). C(namespaces) are the other network
+              namespaces there are now; while one exists the kernel refuses to switch the mode.
           returned: always
           type: dict
           sample:
@@ -127,6 +131,10 @@ ansible_facts:
             configured: shared
             configured_by: /etc/modprobe.d/ib_core.conf
             kernel_line: null
+            next_kernel_line: null
+            next_boot_line: boot_loader
+            boot_loader: grub
+            default_kernel: 6.8.0-100-generic
             boot_image: shared
             next_boot: shared
             reboot_required: true
@@ -137,8 +145,11 @@ ansible_facts:
                 mode: shared
                 wins: true
                 hidden_by: null
+                statement: options
+            namespaces: {count: 1, names: [/run/netns/cni-1]}
             reasons:
               kernel_line: the kernel line does not set it
+              next_kernel_line: the kernel line of the entry that boots next does not set it
         boot_images:
           description: One entry for each installed kernel.
           returned: always
@@ -159,11 +170,25 @@ ansible_facts:
               whole: true
               reason: null
         driver:
-          description: Driver stack, V(doca_ofed), V(inbox), V(none) or V(unknown), and whether it hides GIDs of other
-            namespaces.
+          description:
+            - C(flavour) of the driver stack is V(doca_ofed), V(inbox), V(none) or V(unknown); C(gid_netns_check) tells
+              whether it hides GIDs of other namespaces; C(out_of_tree) which of its core modules were built outside the
+              kernel.
+            - C(modules) are V(loaded), V(builtin), V(available), V(absent) or V(null). C(character_devices) are those in
+              C(/dev/infiniband). C(stale_cdi) lists CDI files that name devices which are not there.
           returned: always
           type: dict
-          sample: {flavour: doca_ofed, version: 24.10-1.1.4, gid_netns_check: true, reasons: {}}
+          sample:
+            flavour: doca_ofed
+            version: 24.10-1.1.4
+            srcversion: 533BB7E5866E52F63B9ACCB
+            out_of_tree: {mlx5_core: true, ib_core: true}
+            gid_netns_check: true
+            lockdown: none
+            modules: {ib_core: loaded, ib_uverbs: loaded, rdma_cm: loaded, rdma_ucm: loaded, rdma_rxe: available}
+            character_devices: [rdma_cm, uverbs0]
+            stale_cdi: []
+            reasons: {}
         devices:
           description:
             - RDMA devices by name, ports by number. C(gids) are the rows that hold a GID; look rows up by their
@@ -192,6 +217,7 @@ ansible_facts:
                   rate_gbps: 100.0
                   active_mtu: 4096
                   rdma_cm_tos: 0
+                  rdma_cm_mode: RoCE v2
                   traffic_class: {state: set, value: 41, rules: []}
                   gid_table: {length: 256, zero: 252, unreadable: 0, reason: null}
                   reasons: {}
@@ -228,7 +254,16 @@ ansible_facts:
                   origin: null
               sysctls: {arp_ignore: 1, arp_announce: 2, rp_filter: 0, disable_ipv6: 0, accept_ra: 1, forwarding: 0}
               sriov: {total: 8, num: 1, vfs: [{index: 0, pci: "0000:0c:00.2", netdev: rdma0v0, device: mlx5_18}]}
-              qos: {trust: dscp, dscp_to_priority: {"10": 0}, pfc: null, reasons: {pfc: no file tells it}}
+              qos:
+                trust: dscp
+                dscp_to_priority: {"10": 0, "26": 5}
+                dcbx: os
+                pfc: {enabled: [0, 5], capable: 8, delay: 7, requests: {"0": 12}, indications: {"0": 3}}
+                ets: null
+                ecn: {notification: {"0": true}, reaction: {"0": true}, cnp_dscp: 48, cnp_priority: 6, reasons: {}}
+                qos_of: null
+                source: {trust: sysfs, dscp_to_priority: netlink, dcbx: netlink, pfc: netlink, ecn: sysfs}
+                reasons: {ets: the driver does not tell it}
               reasons: {}
         rails:
           description: What became of each rail of O(rails); C(gid_index) is the index to use, chosen from the table.
@@ -253,12 +288,43 @@ ansible_facts:
               traffic_class: {state: set, value: 41, rules: []}
               vfs: 1
               vfs_possible: 8
+              gpus: [{pci: "0000:0f:00.0", distance: PIX, numa_distance: 10, reason: null}]
+              reason_gpus: null
               reason: null
         memlock:
-          description: Limits for locked memory of the running container runtimes, in bytes or V(unlimited).
+          description:
+            - Limits for locked memory, in bytes or V(unlimited). C(containers.soft) is what a container really gets.
+            - For each container runtime C(soft) and C(hard) of its process, C(configured) by systemd's files for its next
+              start, and C(container_default) that its own configuration gives to containers.
           returned: always
           type: dict
-          sample: {runtimes: {containerd: {pid: 1234, soft: unlimited, hard: unlimited}}, reason: null}
+          sample:
+            runtimes:
+              crio:
+                pid: 1234
+                unit: crio.service
+                soft: 8388608
+                hard: 8388608
+                configured: null
+                configured_by: null
+                container_default: unlimited
+                source: /etc/crio/crio.conf.d/99-rdma.conf
+                restart_needed: false
+                reason: null
+            containers: {soft: unlimited, runtime: crio, reason: null}
+            reason: null
+        gpus:
+          description: GPUs by PCI address; C(vendor) and C(device) are PCI ids.
+          returned: always
+          type: list
+          elements: dict
+          sample:
+            - pci: "0000:0f:00.0"
+              vendor: 10de
+              device: 20b2
+              driver: nvidia
+              numa_node: 0
+              pci_path: 0000:00:01.1/0000:08:00.0/0000:09:04.0/0000:0f:00.0
 """
 
 from ansible.module_utils.basic import AnsibleModule
