@@ -12,11 +12,17 @@ version_added: 0.1.0
 description:
   - On most systems ib_core is loaded from the boot image (initramfs), which has its own copy of modprobe.d. The module
     looks inside the image of every installed kernel and rebuilds those whose mode is not O(mode), and only those.
-  - An image is rebuilt by the program that the system has for it, initramfs-tools or dracut. Other builders and images
-    that cannot be read (a compression that this Python does not know) make the module fail with the reason.
-  - Before a rebuild the old image is copied, for which C(/boot) must have room. The new image must be whole, give
-    O(mode), and not be much smaller than the old one; otherwise the old image is put back and the module fails with
-    the reason.
+  - An image is rebuilt by the program that the system has for it, initramfs-tools, dracut, mkinitcpio or booster, or by
+    kernel-install where that fills C(/boot). Images that cannot be read make the module fail with the reason.
+  - The old image stays until the new one was read back. The new one must be whole, give O(mode), hold the modules of
+    disks and file systems in use, and not be much smaller than the old one; otherwise the old image stays (or is put
+    back) and the module fails with the reason. C(/boot) and the builder's workspace must have room.
+  - dracut often leaves modprobe.d out of its images. Where that is so the module writes
+    C(/etc/dracut.conf.d/90-railyard-ib_core.conf), which makes it part of them.
+  - Where images are made elsewhere (Talos, Flatcar, rpm-ostree, bootc, unified kernel images) or do not matter (ib_core
+    is part of the kernel), RV(advice) tells what to configure there.
+  - After an interrupted run the next one finishes its work. While a builder of an earlier run still works, the module
+    waits for it two minutes, then fails.
 author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
@@ -34,6 +40,14 @@ options:
       - The mode that modprobe.d sets when not given.
     type: str
     choices: [shared, exclusive]
+  kernels:
+    description:
+      - Which kernels' images are looked after, those of V(all) installed kernels or those that boot V(next) by the boot
+        loader's configuration. With V(next) the module fails when that configuration does not tell.
+    type: str
+    choices: [all, next]
+    default: all
+    version_added: 0.2.0
   minimum_percent:
     description:
       - What a new image must have of the old one's size and of its number of kernel modules, in percent.
@@ -50,6 +64,11 @@ seealso:
 EXAMPLES = r"""
 - name: Rebuild boot images that disagree with modprobe.d
   railyard.rdma.boot_image:
+
+- name: Rebuild only the image that boots next
+  railyard.rdma.boot_image:
+    mode: exclusive
+    kernels: next
 """
 
 RETURN = r"""
@@ -61,14 +80,19 @@ images:
   sample:
     - kernel: 6.8.0-100-generic
       path: /boot/initrd.img-6.8.0-100-generic
+      kind: plain
       builder: initramfs-tools
       mode: shared
       holds_option: true
       holds_ib_core: true
+      builtin: false
+      force_loaded: []
       stale: false
+      default: true
+      reason_default: null
       size: 73400320
       modules: 912
-      formats: [cpio, gzip]
+      formats: [cpio, zstd]
       whole: true
       reason: null
 rebuilt:
@@ -78,18 +102,53 @@ rebuilt:
   elements: str
   sample: [/boot/initrd.img-6.8.0-100-generic]
 restored:
-  description: Paths of images that were put back, because the new ones must not be booted.
+  description:
+    - Paths of images that were put back, because the new ones must not be booted or because an earlier run was
+      interrupted before it judged them.
   returned: always
   type: list
   elements: str
   sample: []
+finished:
+  description: Paths of images that an interrupted run built and this one found good.
+  returned: always
+  type: list
+  elements: str
+  sample: []
+  version_added: 0.2.0
+configured:
+  description: Paths of the builder's configuration files that were (with check mode, would be) written.
+  returned: always
+  type: list
+  elements: str
+  sample: [/etc/dracut.conf.d/90-railyard-ib_core.conf]
+  version_added: 0.2.0
+advice:
+  description: What to write into the configuration of a system whose images are not built here; null elsewhere.
+  returned: always
+  type: str
+  sample: null
+  version_added: 0.2.0
 """
 
+import fcntl
 import os
+import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, image_rebuild, modprobe, netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils import (
+    boot_images,
+    boot_loader,
+    image_builders,
+    image_rebuild,
+    modprobe,
+    netns_mode,
+)
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
+
+LOCK = "/run/railyard-boot_image.lock"
+LOCK_SECONDS = 120
+_TAIL = 400
 
 
 def can_build(tree: Tree) -> bool:
@@ -100,72 +159,184 @@ def can_build(tree: Tree) -> bool:
 class Rebuilder:
     """Rebuilds the images of one system, one after the other, and stops at the first that must not be booted."""
 
-    def __init__(self, module: AnsibleModule, tree: Tree, mode: str) -> None:
+    def __init__(self, module: AnsibleModule, tree: Tree, mode: str, in_files: dict) -> None:
         self.module = module
         self.tree = tree
         self.mode = mode
+        self.in_files = in_files
         self.wanted = {"mode": mode, "reason": None}
-        self.result: dict = {"rebuilt": [], "restored": []}
+        self.builder = image_builders.find_builder(tree)
+        self.loaded = frozenset(name.replace("-", "_") for name in tree.names("/sys/module"))
+        self.lock: int | None = None
+        self.result: dict = {"rebuilt": [], "restored": [], "finished": [], "configured": [], "advice": None}
+        self.diff: list = []
 
     def fail(self, message: str, **more) -> None:
         self.module.fail_json(msg=message, **self.result, **more)
 
-    def inspect(self, image: dict) -> dict:
-        return boot_images.inspect_image(self.tree, image, image.get("builder") or "none", self.wanted)
+    def inspect(self, image: dict, path: str | None = None) -> dict:
+        """Describe an image, or the file at ``path`` in its place, with the names of its modules."""
+        details: dict = {}
+        told = boot_images.inspect_image(self.tree, image, self.builder, self.wanted, details, path)
+        return {**told, "names": details.get("modules"), "unpacked": details.get("unpacked")}
 
-    def finish_interrupted(self, images: list) -> None:
-        """Put back the kept copy of every image whose rebuild was interrupted: nobody judged the new one."""
-        for image in images:
-            place = self.tree.path(image["path"] or "/")
-            if image["path"] and image_rebuild.left_behind(place):
+    def judge(self, old: dict, new: dict) -> list:
+        return image_rebuild.judge(old, new, self.mode, self.module.params["minimum_percent"], self.loaded)
+
+    def take_lock(self) -> None:
+        """Keep two runs apart. The builder inherits the lock: when this process is killed, the next run waits for what
+        it left running."""
+        place = self.tree.path(LOCK)
+        try:
+            self.lock = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            self.fail(f"{LOCK}: {error.strerror}. Run with become.")
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError:
+                if time.monotonic() > until:
+                    self.fail(f"Another run of this module, or the builder that it started, still works ({LOCK}).")
+                time.sleep(0.5)
+
+    def release_lock(self) -> None:
+        if self.lock is not None:
+            os.close(self.lock)
+
+    def finish_interrupted(self) -> None:
+        """Deal with what an interrupted run left: judge the image that it built, put the kept copy back when it is not
+        good, remove what is worth nothing."""
+        images = boot_images.list_images(self.tree, self.builder)
+        directories = {"/boot", *(os.path.dirname(image["path"]) for image in images if image["path"])}
+        for directory in sorted(directories):
+            left = image_rebuild.left_behind(self.tree.path(directory))
+            for name in left["kept"]:
+                path = f"{directory}/{name}"
+                image = next((image for image in images if image["path"] == path), None)
+                good = image is not None and not self.judge(
+                    self.inspect(image, image_rebuild.kept_name(path)), self.inspect(image)
+                )
+                self.result["finished" if good else "restored"].append(path)
                 if not self.module.check_mode:
-                    image_rebuild.restore(place)
-                    image.update(self.inspect(image))
-                self.result["restored"].append(image["path"])
+                    place = self.tree.path(directory) + "/" + name
+                    (image_rebuild.forget_copy if good else image_rebuild.restore)(place)
+            for name in left["worthless"]:
+                if not self.module.check_mode:
+                    image_rebuild.remove(f"{self.tree.path(directory)}/{name}")
 
-    def rebuild(self, image: dict) -> dict:
+    def configure(self, stale: list) -> None:
+        """Make dracut put the option into its images, where they lack it."""
+        if self.builder != "dracut" or not any(image["holds_option"] is not True for image in stale):
+            return
+        cure = image_builders.dracut_cure(self.tree, self.in_files)
+        if cure is None:
+            return
+        path = cure["path"]
+        self.result["configured"].append(path)
+        self.diff.append(
+            {"before_header": path, "after_header": path, "before": cure["before"], "after": cure["after"]}
+        )
+        if not self.module.check_mode:
+            try:
+                image_rebuild.write_file(self.tree.path(path), cure["after"])
+            except OSError as error:
+                self.result["configured"].remove(path)
+                self.fail(f"{path} was not written: {error.strerror}")
+
+    def check_room(self, old: dict, beside: bool, usual_size: int) -> None:
+        """Fail before anything is touched when there is no room for a rebuild."""
+        size = old["size"] if old["whole"] else max(old["size"] or 0, usual_size)
+        directory = os.path.dirname(old["path"])
+        kept = "the new image" if beside else "the new image and a copy of the old one"
+        needed = [(directory, image_rebuild.space_needed(size, beside), kept)]
+        workspace = image_builders.workspace(self.builder)
+        if workspace:
+            needed.append((workspace, image_rebuild.workspace_needed(size, old["unpacked"]), "the builder's workspace"))
+        for place, number, what in needed:
+            problem = image_rebuild.space_problem(self.tree.path(place), number, what)
+            if problem:
+                self.fail(f"{old['path']} was not rebuilt: {problem}")
+
+    def rebuild(self, image: dict, old: dict, usual_size: int) -> dict:
         """Rebuild one image; returns its new description. Fails the module with the old image in place."""
-        program = boot_images.find_program(self.tree, image_rebuild.program_name(image["builder"])) or ""
         path = image["path"]
         place = self.tree.path(path)
+        beside = image_builders.is_beside(self.builder, image)
+        output = image_rebuild.new_name(path) if beside else path
         try:
-            command = image_rebuild.build_command(image["builder"], image, program)
+            command = image_builders.build_command(self.tree, self.builder, image, output)
         except ValueError as error:
             self.fail(str(error))
-        problem = image_rebuild.space_problem(os.path.dirname(place), image["size"] or 0)
-        if problem:
-            self.fail(f"{path} was not rebuilt: {problem}")
+        self.check_room(old, beside, usual_size)
         try:
-            image_rebuild.keep_copy(place)
+            if not beside:
+                image_rebuild.keep_copy(place)
+            code, out, err = self.run(command)
+            new = self.inspect(image, output)
+            reasons = self.judge(old, new)
+            if code != 0:
+                reasons.insert(0, f"{os.path.basename(command[0])} ended with code {code}")
+            if reasons:
+                self.give_up(place, beside)
+            elif beside:
+                image_rebuild.take_over(place)
+            else:
+                image_rebuild.forget_copy(place)
         except OSError as error:
-            self.fail(f"{path} was not rebuilt: no copy of it can be made: {error.strerror}")
-        try:
-            code, out, err = self.module.run_command(command, handle_exceptions=False)
-        except OSError as error:
-            code, out, err = 127, "", str(error)
-        new = self.inspect(image)
-        reasons = image_rebuild.judge(image, new, self.mode, self.module.params["minimum_percent"])
-        if code != 0:
-            reasons.insert(0, f"{command[0]} ended with code {code}")
+            self.fail(f"{path} was not rebuilt: {error.filename or ''}: {error.strerror}. The next run cleans up.")
         if reasons:
-            image_rebuild.restore(place)
-            self.result["restored"].append(path)
+            tail = (err.strip() or out.strip())[-_TAIL:]
+            kept = "The old image is untouched" if beside else "The old one was put back"
+            self.result["restored"] += [] if beside else [path]
             self.fail(
-                f"The new {path} must not be booted, the old one was put back: {'; '.join(reasons)}.",
+                f"The new {path} must not be booted: {'; '.join(reasons)}. {kept}."
+                + (f" The builder's last words: {tail}" if tail else ""),
                 command=command,
                 rc=code,
                 stdout=out,
                 stderr=err,
             )
-        image_rebuild.forget_copy(place)
         self.result["rebuilt"].append(path)
-        return new
+        return self.inspect(image)
+
+    def run(self, command: list) -> tuple:
+        try:
+            return self.module.run_command(
+                command,
+                handle_exceptions=False,
+                environ_update={"LC_ALL": "C", "LANG": "C"},
+                pass_fds=None if self.lock is None else (self.lock,),
+            )
+        except OSError as error:
+            return 127, "", str(error)
+
+    def give_up(self, place: str, beside: bool) -> None:
+        if beside:
+            image_rebuild.remove(image_rebuild.new_name(place))
+        else:
+            image_rebuild.restore(place)
+
+
+def choose(images: list, kernels: str) -> list:
+    """Return the images that are looked after.
+
+    :raises ValueError: when it cannot be told which one boots next.
+    """
+    if kernels == "all":
+        return images
+    unknown = next((image for image in images if image["default"] is None), None)
+    if unknown:
+        raise ValueError(f"It cannot be told which kernel boots next: {unknown['reason_default']}")
+    return [image for image in images if image["default"]]
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "mode": {"type": "str", "choices": ["shared", "exclusive"]},
+            "kernels": {"type": "str", "choices": ["all", "next"], "default": "all"},
             "minimum_percent": {"type": "int", "default": 80},
             "root": {"type": "path", "default": "/"},
         },
@@ -177,39 +348,77 @@ def main() -> None:
     files, problems = modprobe.read_config(tree)
     in_files = netns_mode.configured(files)
     mode = module.params["mode"] or in_files["mode"] or netns_mode.KERNEL_DEFAULT
-    rebuilder = Rebuilder(module, tree, mode)
+    rebuilder = Rebuilder(module, tree, mode, in_files)
     if problems or in_files["reason"]:
         rebuilder.fail(f"modprobe.d cannot be told: {in_files['reason'] or '; '.join(problems)}")
+    writes = can_build(tree) and not module.check_mode
     if (in_files["mode"] or netns_mode.KERNEL_DEFAULT) != mode and not module.check_mode:
         rebuilder.fail(
             f"modprobe.d sets {in_files['mode'] or 'no mode'} ({in_files['by'] or 'no file'}), a rebuilt image cannot "
             f"give mode {mode}. Set it with railyard.rdma.ib_core_netns first."
         )
-    images = boot_images.inspect_all(tree, rebuilder.wanted)
-    rebuilder.finish_interrupted(images)
+    try:
+        if writes:
+            rebuilder.take_lock()
+        if can_build(tree):
+            rebuilder.finish_interrupted()
+        details: dict = {}
+        images = boot_images.inspect_all(tree, rebuilder.wanted, boot_loader.read(tree), details)
+        work(rebuilder, images, details)
+    finally:
+        rebuilder.release_lock()
+
+
+def work(rebuilder: Rebuilder, images: list, details: dict) -> None:
+    """Look after the images and end the module."""
+    module, tree, mode = rebuilder.module, rebuilder.tree, rebuilder.mode
     for image in images:
         if image["path"] is None:
             module.warn(f"{image['reason']}; it is left alone")
-    present = [image for image in images if image["path"]]
-    unknown = [image["reason"] for image in present if image["stale"] is None and image["whole"] is not False]
+    system = image_builders.find_system(tree)
+    rebuilder.result["advice"] = image_builders.advice(system, mode, images)
+    try:
+        chosen = choose([image for image in images if image["path"]], module.params["kernels"])
+    except ValueError as error:
+        rebuilder.fail(str(error))
+    unknown = [image["reason"] for image in chosen if image["stale"] is None and image["whole"] is not False]
     if unknown:
         rebuilder.fail(f"It cannot be told whether these boot images hold the mode: {'; '.join(unknown)}")
-    stale = [image for image in present if image["stale"] or image["whole"] is False]
+    stale = [image for image in chosen if image["stale"] or image["whole"] is False]
+    told = ", ".join(image["path"] for image in stale)
+    if stale and system != "mutable":
+        rebuilder.fail(
+            f"{told} would not bring mode {mode} and is not built on this system. {rebuilder.result['advice']}"
+        )
     if stale and not can_build(tree) and not module.check_mode:
         rebuilder.fail(f"root is {tree.root}: images are rebuilt on the running system only")
-    before = {image["path"]: image["mode"] for image in present}
+    before = {image["path"]: image["mode"] for image in images if image["path"]}
+    rebuilder.configure(stale)
+    usual_size = max([image["size"] or 0 for image in images if image["whole"]], default=0)
+    for image in stale:
+        if module.check_mode:
+            rebuilder.result["rebuilt"].append(image["path"])
+            continue
+        more = details[image["path"]]
+        entry = {**image, "overlays": more["overlays"]}
+        old = {**image, "names": more.get("modules"), "unpacked": more.get("unpacked")}
+        if image is not stale[0]:
+            old = rebuilder.inspect(entry)  # the builder's hooks may have rebuilt this one with the one before
+            if old["stale"] is False:
+                image.update({key: old[key] for key in image if key in old})
+                rebuilder.result["rebuilt"].append(image["path"])
+                continue
+        new = rebuilder.rebuild(entry, old, usual_size)
+        image.update({key: new[key] for key in image if key in new})
+    after = {image["path"]: image["mode"] for image in images if image["path"]}
     if module.check_mode:
-        rebuilder.result["rebuilt"] = [image["path"] for image in stale]
-        after = {**before, **{image["path"]: mode for image in stale}}
-    else:
-        for image in stale:
-            image.update(rebuilder.rebuild(image))
-        after = {image["path"]: image["mode"] for image in present}
+        after.update(dict.fromkeys(rebuilder.result["rebuilt"], mode))
+    done = rebuilder.result
     module.exit_json(
-        changed=bool(rebuilder.result["rebuilt"] or rebuilder.result["restored"]),
+        changed=any(done[key] for key in ("rebuilt", "restored", "finished", "configured")),
         images=images,
-        diff={"before": before, "after": after},
-        **rebuilder.result,
+        diff=[{"before": before, "after": after}, *rebuilder.diff],
+        **done,
     )
 
 

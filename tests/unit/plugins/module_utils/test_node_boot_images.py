@@ -4,17 +4,12 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import io
-import lzma
+import os
+import struct
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, image_rebuild, initramfs
-from ansible_collections.railyard.rdma.plugins.module_utils.initramfs import UnreadableImage, read_image
+from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, unpackers
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, cpio, image
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 EXCLUSIVE, SHARED = "options ib_core netns_mode=0\n", "options ib_core netns_mode=1\n"
 UNSET = {"mode": None, "reason": None}
@@ -22,87 +17,6 @@ UNSET = {"mode": None, "reason": None}
 
 def setting(mode):
     return {"mode": mode, "reason": None}
-
-
-def read(data):
-    return read_image(io.BytesIO(data))
-
-
-@pytest.mark.parametrize(
-    ("pack", "formats"),
-    [
-        (gzip.compress, ["cpio", "gzip"]),
-        (bz2.compress, ["cpio", "bzip2"]),
-        (lzma.compress, ["cpio", "xz"]),
-        (lambda data: lzma.compress(data, lzma.FORMAT_ALONE), ["cpio", "lzma"]),
-        (lambda data: data, ["cpio", "cpio"]),
-    ],
-)
-def test_every_packing_that_python_knows(pack, formats):
-    told = read(image(EXCLUSIVE, pack=pack))
-    assert told["formats"] == formats
-    assert told["config"] == {"/etc/modprobe.d/ib_core.conf": EXCLUSIVE}
-    assert told["holds_ib_core"] is True
-    assert told["modules"] == 11
-    assert told["kernels"] == ["6.8.0-1"]
-
-
-def test_a_later_archive_replaces_files_of_an_earlier_one():
-    later = gzip.compress(cpio({"./etc/modprobe.d/ib_core.conf": SHARED.encode()}))
-    told = read(image(EXCLUSIVE) + b"\0" * 512 + later)
-    assert told["config"] == {"/etc/modprobe.d/ib_core.conf": SHARED}
-    assert told["formats"] == ["cpio", "gzip", "gzip"]
-
-
-def test_two_archives_in_one_compressed_part():
-    data = gzip.compress(cpio({"init": b"x"}) + b"\0" * 100 + cpio({"etc/modprobe.d/a.conf": b"options a b=1"}))
-    assert read(data)["config"] == {"/etc/modprobe.d/a.conf": "options a b=1"}
-
-
-def test_every_cut_of_an_image_is_seen():
-    for pack in (gzip.compress, lzma.compress, lambda data: data):
-        whole = image(EXCLUSIVE, modules=2, pack=pack, microcode=False)
-        ending = len(whole.rstrip(b"\0")) - 1  # zero bytes at the very end are padding
-        for size in range(0, ending, 7):
-            with pytest.raises(UnreadableImage):
-                read(whole[:size])
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "no files"),
-        (b"\0" * 999, "no files"),
-        (b"not an image at all", "damaged"),
-        (b"\x02\x21\x4c\x18rest", "compressed with lz4"),
-        (cpio({"a": b"1"}) + b"garbage", "damaged"),
-        (cpio({"a": b"1"}).replace(b"070701", b"zzzzzz", 2)[110:], "damaged"),
-        (b"\x1f\x8b\x08" + b"\xff" * 99, "damaged gzip data"),
-    ],
-)
-def test_what_cannot_be_read_says_why(data, words):
-    with pytest.raises(UnreadableImage, match=words):
-        read(data)
-
-
-def test_an_image_without_end_is_given_up(monkeypatch):
-    monkeypatch.setattr(initramfs, "_MAXIMUM_UNPACKED", 1 << 30)
-    bomb = cpio({}).replace(b"TRAILER!!!", b"a" * 10)[:124]
-    header = bytearray(bomb)
-    header[54:62] = b"7fffffff"
-    with pytest.raises(UnreadableImage, match="unpacks to more than 1 GiB|cut short"):
-        read(bytes(header) + b"\0" * 1000)
-
-
-@settings(max_examples=300)
-@given(st.binary(max_size=300), st.integers(0, 900), st.sampled_from([gzip.compress, lzma.compress, lambda data: data]))
-def test_no_bytes_make_the_reader_fail_otherwise_or_hang(noise, place, pack):
-    data = image(SHARED, modules=1, pack=pack)
-    for broken in (noise, data[:place] + noise + data[place + len(noise) :], pack(data[:place] + noise)):
-        try:
-            assert read(broken)["members"] > 0
-        except UnreadableImage as error:
-            assert str(error)
 
 
 @pytest.fixture
@@ -153,7 +67,9 @@ def test_the_kernel_line_beats_image_and_file(system):
     assert boot_images.next_boot(setting("exclusive"), setting("shared"), images, "dracut") == setting("shared")
 
 
-def test_an_unreadable_image_makes_the_next_boot_unknown(system):
+def test_an_unreadable_image_makes_the_next_boot_unknown(system, monkeypatch):
+    monkeypatch.setattr(unpackers, "_load", lambda name: None)
+    monkeypatch.setattr(unpackers.shutil, "which", lambda *_names, **_more: None)
     (told,) = inspect(system, b"\x02\x21\x4c\x18")
     assert told["stale"] is None and "lz4" in told["reason"] and told["whole"] is None
     after = boot_images.next_boot(setting("exclusive"), UNSET, [told], "initramfs-tools")
@@ -180,63 +96,128 @@ def test_two_kernels_that_differ_leave_the_next_boot_open(system):
     assert "differ" in boot_images.summary(images)["reason"]
 
 
+def loader(kernel, initrd=(), reason=None):
+    entry = {"kernel": kernel, "initrd": list(initrd), "default": True}
+    return {"default_kernel": kernel, "reason": reason, "entries": [entry] if kernel else []}
+
+
+def test_the_boot_loader_tells_which_image_is_the_default(system):
+    system.add("/lib/modules/6.11.0-2/modules.dep =\n/boot/vmlinuz-6.11.0-2 = x")
+    for version, option in (("6.8.0-1", EXCLUSIVE), ("6.11.0-2", SHARED)):
+        (system.root / f"boot/initrd.img-{version}").write_bytes(image(option, kernel=version))
+    wanted = setting("exclusive")
+    images = boot_images.inspect_all(system.tree(), wanted, loader("6.8.0-1"))
+    assert [(one["kernel"], one["default"]) for one in images] == [("6.11.0-2", False), ("6.8.0-1", True)]
+    assert boot_images.next_boot(wanted, UNSET, images, "initramfs-tools") == wanted
+    images = boot_images.inspect_all(system.tree(), wanted, loader(None, reason="GRUB_DEFAULT is a riddle"))
+    assert [one["default"] for one in images] == [None, None]
+    assert images[0]["reason_default"] == "GRUB_DEFAULT is a riddle"
+    images = boot_images.inspect_all(system.tree(), wanted, loader("5.4"))
+    assert [one["default"] for one in images] == [None, None] and "5.4" in images[0]["reason_default"]
+
+
+def test_a_fallback_image_is_the_default_only_where_the_entry_names_it(system):
+    system.add("/lib/modules/6.8.0-1/pkgbase = linux")
+    for name in ("initramfs-linux.img", "initramfs-linux-fallback.img"):
+        (system.root / "boot" / name).write_bytes(image(EXCLUSIVE))
+    tree, wanted = system.tree(), setting("exclusive")
+    told = boot_images.inspect_all(tree, wanted, loader("6.8.0-1"))
+    assert [(one["kind"], one["default"]) for one in told] == [("plain", True), ("fallback", False)]
+    told = boot_images.inspect_all(tree, wanted, loader("6.8.0-1", ["/boot/initramfs-linux-fallback.img"]))
+    assert [one["default"] for one in told] == [False, True]
+
+
 @pytest.mark.parametrize(
-    ("programs", "builder"),
+    ("paths", "builder", "found"),
     [
-        (["usr/sbin/update-initramfs", "usr/sbin/mkinitramfs"], "initramfs-tools"),
-        (["usr/sbin/update-initramfs"], "initramfs-tools"),
-        (["usr/bin/dracut"], "dracut"),
-        (["usr/sbin/update-initramfs", "usr/bin/dracut"], "dracut"),
-        (["usr/bin/mkinitcpio"], "mkinitcpio"),
-        (["usr/bin/booster"], "booster"),
-        ([], "none"),
+        (["boot/initramfs-6.8.0-1.img"], "dracut", [("plain", "/boot/initramfs-6.8.0-1.img")]),
+        (["boot/initrd-6.8.0-1"], "dracut", [("plain", "/boot/initrd-6.8.0-1")]),
+        (["boot/0123abcd/6.8.0-1/initrd"], "dracut", [("entry", "/boot/0123abcd/6.8.0-1/initrd")]),
+        (["efi/arch/6.8.0-1/initrd.img-6.8.0-1"], "none", [("entry", "/efi/arch/6.8.0-1/initrd.img-6.8.0-1")]),
+        (["boot/initramfs-linux.img", "boot/booster-linux.img"], "booster", [("plain", "/boot/booster-linux.img")]),
+        (["boot/initramfs-linux.img", "boot/booster-linux.img"], "none", [("plain", "/boot/initramfs-linux.img")]),
+        (["boot/booster-6.8.0-1.img"], "booster", [("plain", "/boot/booster-6.8.0-1.img")]),
+        (
+            ["boot/ostree/os-1/initramfs-6.8.0-1.img"],
+            "dracut",
+            [("ostree", "/boot/ostree/os-1/initramfs-6.8.0-1.img")],
+        ),
+        (["boot/.railyard-old.initrd.img-6.8.0-1"], "dracut", [("plain", None)]),
+        (["boot/initramfs-0-rescue-0123.img"], "dracut", [("plain", None)]),
     ],
 )
-def test_fc27_the_builder_is_what_is_installed(tmp_path, programs, builder):
-    node = NodeTree(tmp_path)
-    for program in programs:
-        node.add(f"/{program} = x")
-    assert boot_images.find_builder(node.tree()) == builder
+def test_images_are_found_where_the_builders_put_them(system, paths, builder, found):
+    system.add("/lib/modules/6.8.0-1/pkgbase = linux")
+    for path in paths:
+        system.add(f"/{path} = x")
+    images = boot_images.list_images(system.tree(), builder)
+    assert [(one["kind"], one["path"]) for one in images] == found
 
 
-def described(**more):
-    whole = {"whole": True, "reason": None, "holds_ib_core": True, "mode": "exclusive", "size": 1000, "modules": 100}
-    return {**whole, **more}
+def test_what_rpm_ostree_tracks_is_read_behind_the_image(system):
+    (system.root / "boot/ostree/os-1").mkdir(parents=True)
+    (system.root / "boot/ostree/etc").mkdir()
+    (system.root / "boot/ostree/os-1/initramfs-6.8.0-1.img").write_bytes(image(None))
+    (system.root / "boot/ostree/etc/1.img").write_bytes(cpio({"etc/modprobe.d/ib_core.conf": EXCLUSIVE.encode()}))
+    (told,) = boot_images.inspect_all(system.tree(), setting("exclusive"))
+    assert told["stale"] is True and told["kind"] == "ostree"
+    line = "initrd /ostree/os-1/initramfs-6.8.0-1.img /ostree/etc/1.img"
+    system.add(f"/boot/loader/entries/ostree-1.conf = title x\\nlinux /vmlinuz\\n{line}")
+    (told,) = boot_images.inspect_all(system.tree(), setting("exclusive"))
+    assert told["stale"] is False and told["mode"] == "exclusive"
 
 
-@pytest.mark.parametrize(
-    ("new", "words"),
-    [
-        ({}, None),
-        ({"size": 800, "modules": 80}, None),
-        ({"whole": False, "reason": "cut short"}, "cut short"),
-        ({"mode": "shared"}, "it sets shared"),
-        ({"mode": None}, "sets no netns_mode"),
-        ({"mode": None, "reason": "not a boolean"}, "not a boolean"),
-        ({"holds_ib_core": False}, "ib_core is no longer"),
-        ({"size": 799}, "799 bytes"),
-        ({"modules": 79}, "79 modules"),
-    ],
-)
-def test_a_new_image_is_judged_before_it_is_booted(new, words):
-    reasons = image_rebuild.judge(described(mode="shared"), described(**new), "exclusive", 80)
-    assert bool(reasons) == bool(words)
-    assert words is None or words in "; ".join(reasons)
+def unified(initrd, uname=b"6.8.0-1\n", cut=0):
+    """A PE file with sections .uname and .initrd."""
+    sections = [(b".linux", b"k" * 99), (b".uname", uname)] + ([(b".initrd", initrd)] if initrd is not None else [])
+    table, body, offset = b"", b"", 512
+    for name, data in sections:
+        table += struct.pack("<8sIIIIIIHHI", name, len(data), 0, len(data) + 5, offset, 0, 0, 0, 0, 0)
+        body += data + b"\0" * 5
+        offset += len(data) + 5
+    head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64)
+    head += b"PE\0\0" + struct.pack("<HHIIIHH", 0x8664, len(sections), 0, 0, 0, 16, 0) + b"\0" * 16 + table
+    whole = head.ljust(512, b"\0") + body
+    return whole[: len(whole) - cut]
 
 
-def test_space_is_asked_for_the_new_image_and_a_copy(tmp_path):
-    assert image_rebuild.space_problem(str(tmp_path), 1 << 20) is None
-    assert "needs" in image_rebuild.space_problem(str(tmp_path), 1 << 60)
+def test_a_unified_kernel_image_is_read(system):
+    place = system.root / "boot/efi/EFI/Linux/os.efi"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(unified(image(SHARED)))
+    (told,) = boot_images.inspect_all(system.tree(), setting("exclusive"))
+    assert told["path"] == "/boot/efi/EFI/Linux/os.efi" and told["kind"] == "uki"
+    assert told["mode"] == "shared" and told["stale"] is True and told["modules"] == 11
+    place.write_bytes(unified(None))
+    (told,) = boot_images.inspect_all(system.tree(), setting("exclusive"))
+    assert told["whole"] is False and ".initrd" in told["reason"]
+    place.write_bytes(unified(image(SHARED), cut=40))
+    (told,) = boot_images.inspect_all(system.tree(), setting("exclusive"))
+    assert told["whole"] is False and "cut short" in told["reason"]
 
 
-def test_builders_that_are_not_supported_say_what_to_do():
-    entry = {"path": "/boot/i", "kernel": "6.8.0-1"}
-    assert image_rebuild.build_command("dracut", entry, "/usr/bin/dracut") == [
-        "/usr/bin/dracut",
-        "--force",
-        "/boot/i",
-        "6.8.0-1",
-    ]
-    for builder in ("mkinitcpio", "booster", "none"):
-        with pytest.raises(ValueError, match="Rebuild it with the system's own tool"):
-            image_rebuild.build_command(builder, entry, "")
+def test_every_cut_and_flip_of_a_pe_header_is_survived(system):
+    place = system.root / "boot/EFI/Linux/os.efi"
+    place.parent.mkdir(parents=True)
+    whole = unified(image(SHARED))
+    for size in range(0, 400, 3):
+        place.write_bytes(whole[:size])
+        boot_images.inspect_all(system.tree(), setting("exclusive"))
+        broken = bytearray(whole)
+        broken[size] ^= 0xFF
+        place.write_bytes(broken)
+        boot_images.inspect_all(system.tree(), setting("exclusive"))
+
+
+def test_an_ib_core_within_the_kernel_leaves_only_the_kernel_line(system):
+    system.add("/lib/modules/6.8.0-1/modules.builtin = kernel/fs/a.ko\\nkernel/drivers/infiniband/core/ib_core.ko")
+    (told,) = inspect(system, image(EXCLUSIVE, ib_core=False))
+    assert told["builtin"] is True and told["stale"] is False
+    assert boot_images.next_boot(setting("exclusive"), UNSET, [told], "dracut") == setting("shared")
+    assert boot_images.next_boot(UNSET, setting("exclusive"), [told], "dracut") == setting("exclusive")
+
+
+def test_what_is_no_regular_file_is_not_waited_for(system):
+    os.mkfifo(system.root / "boot/initrd.img-6.8.0-1")
+    (told,) = inspect(system, None)
+    assert told["whole"] is None and "not a regular file" in told["reason"]
