@@ -178,9 +178,9 @@ def read_dcb(netdev: str) -> dict:
     return result
 
 
-_QOS_LINE = re.compile(r"\s*(DCBX mode|Priority trust state):\s*(\S.*?)\s*")
-_QOS_MAP = re.compile(r"\s*prio:([0-7])\s+dscp:([0-9,\s]+)")
-_QOS_ROW = re.compile(r"\s*(priority|enabled):?((?:\s+[0-9])+)\s*")
+_QOS_LINE = re.compile(r"(DCBX mode|Priority trust state):[ \t]*(\S.*)")
+_QOS_MAP = re.compile(r"prio:([0-7])[ \t]+dscp:([0-9, \t]+)")
+_QOS_ROW = re.compile(r"(priority|enabled):?((?:[ \t]+[0-9])+)")
 
 
 def parse_mlnx_qos(text: str) -> dict:
@@ -194,7 +194,7 @@ def parse_mlnx_qos(text: str) -> dict:
     result: dict = {"trust": None, "dscp_to_priority": None, "pfc": None, "dcbx": None}
     mapping: dict[int, int] = {}
     priorities: list[int] = []
-    for line in text.split("\n"):
+    for line in map(str.strip, text.split("\n")):
         match = _QOS_LINE.fullmatch(line)
         if match and match.group(1) == "Priority trust state":
             result["trust"] = match.group(2) if match.group(2) in ("dscp", "pcp") else result["trust"]

@@ -29,7 +29,7 @@ _READERS = {
 }
 _CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice")
 _IN_A_CONTAINER = re.compile(r"kubepods|/docker[-/]|/crio-|/cri-containerd|/libpod")
-_ENDPOINT = re.compile(r"^\s*containerRuntimeEndpoint\s*:\s*[\"']?([^\s\"'#]+)", re.MULTILINE)
+_ENDPOINT = re.compile(r"^[ \t]*containerRuntimeEndpoint[ \t]*:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
 _MOST_PROCESSES = 1000
 _SECONDS_OF_DOUBT = 2
 

@@ -120,24 +120,20 @@ def numa_distances(tree: Tree) -> dict[int, dict[int, int]]:
     return result
 
 
-def near_gpus(tree: Tree, address: str | None, gpus: list[dict] | None, distances: dict[int, dict[int, int]]) -> dict:
-    """Return ``{gpus: [{pci, distance, numa_distance, reason}], reason}`` of one rail, nearest GPU first.
+def near_gpus(here: Place, gpus: dict[str, Place], distances: dict[int, dict[int, int]]) -> list[dict]:
+    """Return the GPUs as ``[{pci, distance, numa_distance, reason}]``, nearest first.
 
-    :param address: the PCI address of the rail's device, PF or VF.
-    :param gpus: of :func:`read_gpus`, None when unknown.
-    :param distances: of :func:`numa_distances`.
+    :param here: the place of the rail's device.
+    :param gpus: the places of the GPUs by PCI address.
+    :param distances: of :func:`numa_distances`; numa_distance is None where it does not tell.
     """
-    here = place(tree, address) if address else None
-    if gpus is None or here is None:
-        return {"gpus": None, "reason": "no PCI devices to see" if gpus is None else "the rail has no PCI device here"}
     near = []
-    for gpu in gpus:
-        there = place(tree, gpu["pci"])
-        word, reason = distance(here, there, len(distances)) if there else (None, "it went away")
+    for address, there in gpus.items():
+        word, reason = distance(here, there, len(distances))
         numa = None
-        if here.numa_node is not None and there and there.numa_node is not None:
+        if here.numa_node is not None and there.numa_node is not None:
             numa = distances.get(here.numa_node, {}).get(there.numa_node)
-        near.append({"pci": gpu["pci"], "distance": word, "numa_distance": numa, "reason": reason})
+        near.append({"pci": address, "distance": word, "numa_distance": numa, "reason": reason})
     near.sort(
         key=lambda gpu: (
             WORDS.index(gpu["distance"]) if gpu["distance"] else len(WORDS),
@@ -145,15 +141,24 @@ def near_gpus(tree: Tree, address: str | None, gpus: list[dict] | None, distance
             gpu["pci"],
         )
     )
-    return {"gpus": near, "reason": None}
+    return near
 
 
 def attach_gpus(tree: Tree, rails: list[dict], gpus: list[dict] | None) -> None:
-    """Set ``gpus`` (and ``reason_gpus`` where they are unknown) of described rails, see :func:`near_gpus`."""
+    """Set ``gpus`` of described rails (see :func:`near_gpus`), None with ``reason_gpus`` where they are unknown.
+
+    :param rails: dicts with ``pci``, the address of the rail's device, PF or VF.
+    :param gpus: of :func:`read_gpus`, None when unknown.
+    """
     distances = numa_distances(tree)
+    places = {gpu["pci"]: found for gpu in gpus or [] if (found := place(tree, gpu["pci"]))}
     for rail in rails:
-        told = near_gpus(tree, rail["pci"], gpus, distances)
-        rail.update({"gpus": told["gpus"], "reason_gpus": told["reason"]})
+        here = place(tree, rail["pci"]) if rail["pci"] else None
+        if gpus is None or here is None:
+            reason = "no PCI devices to see" if gpus is None else "the rail has no PCI device here"
+            rail.update({"gpus": None, "reason_gpus": reason})
+        else:
+            rail.update({"gpus": near_gpus(here, places, distances), "reason_gpus": None})
 
 
 def _hexadecimal(text: str | None) -> str | None:

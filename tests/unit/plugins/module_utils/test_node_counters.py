@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import json
+import os
+import shutil
 import struct
+import subprocess
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils import counters, ethtool
@@ -127,6 +131,54 @@ def test_this_kernel_tells_that_there_is_no_such_netdev_and_nothing_of_lo():
     assert "No such device" in ethtool.read_statistics("nosuchdev0")[1]
     assert ethtool.read_statistics("lo")[1] == "the driver has no statistics"
     assert ethtool.read_statistics("x" * 16)[1] == "no name of a netdev"
+
+
+def _enter_namespaces() -> bool:
+    new_user, new_net = 0x10000000, 0x40000000
+    owner = os.getuid()
+    if ctypes.CDLL(None, use_errno=True).unshare(new_user | new_net):
+        return False
+    try:
+        with open("/proc/self/uid_map", "w", encoding="ascii") as users:
+            users.write(f"0 {owner} 1")  # a program that is started keeps its capabilities as root only
+    except OSError:
+        return False
+    return True
+
+
+def in_a_network_namespace(look) -> dict:
+    """Run a function in a child with user and network namespaces of its own; skip where they cannot be had."""
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            told = look() if _enter_namespaces() else {}
+        except Exception as error:  # the parent tells it
+            told = {"error": repr(error)}
+        os.write(sending, json.dumps(told).encode())
+        os._exit(0)
+    os.close(sending)
+    with os.fdopen(receiving) as answer:
+        told = json.loads(answer.read())
+    os.waitpid(child, 0)
+    if not told:
+        pytest.skip("no user and network namespaces, no veth, or no ip")
+    assert "error" not in told, told
+    return told
+
+
+def test_a_real_veth_tells_its_statistics():
+    def look() -> dict:
+        tool = shutil.which("ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
+        command = [str(tool), "link", "add", "one", "type", "veth", "peer", "name", "other"]
+        if tool is None or subprocess.run(command, check=False, capture_output=True).returncode:
+            return {}
+        return {"statistics": ethtool.read_statistics("one")}
+
+    told = in_a_network_namespace(look)
+    statistics, reason = told["statistics"]
+    assert reason is None and statistics["peer_ifindex"] > 0
+    assert ethtool.group(statistics)["priority"] == {}
 
 
 @given(st.dictionaries(st.text(), st.integers(0, 2**64 - 1)))

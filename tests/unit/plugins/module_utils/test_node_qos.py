@@ -411,3 +411,20 @@ def test_the_tool_is_looked_for_in_system_directories_only(monkeypatch, tmp_path
     (tmp_path / "mlnx_qos").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ.get("PATH", ""))
     assert qos.MlnxQos().path != str(tmp_path / "mlnx_qos")
+
+
+@given(st.binary(max_size=40))
+def test_no_content_of_the_files_makes_reading_fail(tmp_path_factory, data):
+    home = tmp_path_factory.mktemp("net") / "sys/class/net/rdma0"
+    for name in ("qos/trust", "qos/dscp2prio", "ecn/roce_np/cnp_dscp", *(f"ecn/roce_np/enable/{n}" for n in range(8))):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_bytes(data)
+    told = read(Tree(str(home.parents[3])))
+    for key in ("trust", "dscp_to_priority", "dcbx", "pfc", "ets", "ecn"):
+        assert told[key] is not None or told["reasons"][key]
+        assert (told[key] is None) == (key not in told["source"])
+
+
+def test_long_lines_of_the_tool_take_no_time():
+    text = "DCBX mode: a" + " " * 200_000 + "b\nprio:0 dscp:" + "1 " * 100_000 + "x\nenabled" + " 1" * 100_000 + "y"
+    assert dcb.parse_mlnx_qos(text) == {"trust": None, "dscp_to_priority": None, "pfc": None, "dcbx": None}

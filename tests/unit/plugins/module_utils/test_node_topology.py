@@ -48,6 +48,13 @@ def numa(node, rows: dict[int, str]) -> None:
         node.add(f"/sys/devices/system/node/node{number}/distance = {row}")
 
 
+def near_to(tree, address: str | None) -> dict:
+    """What becomes of a rail with this address."""
+    rail: dict = {"pci": address}
+    topology.attach_gpus(tree, [rail], topology.read_gpus(tree)[0])
+    return rail
+
+
 @pytest.fixture
 def a100(node):
     add(node, RAIL_0, "0x020000", CONNECTX)
@@ -61,9 +68,7 @@ def a100(node):
 
 def test_fc70_the_same_numa_node_is_not_the_same_switch(a100):
     tree = a100.tree()
-    gpus, reason = topology.read_gpus(tree)
-    assert reason is None
-    near = topology.near_gpus(tree, "0000:0c:00.0", gpus, topology.numa_distances(tree))["gpus"]
+    near = near_to(tree, "0000:0c:00.0")["gpus"]
     assert [(gpu["pci"], gpu["distance"], gpu["numa_distance"]) for gpu in near] == [
         ("0000:0f:00.0", "PIX", 10),
         ("0000:12:00.0", "PXB", 10),
@@ -117,10 +122,13 @@ def test_without_sysfs_gpus_are_unknown_and_without_gpus_there_are_none(node):
     assert topology.read_gpus(node.tree())[0] is None
     add(node, RAIL_0, "0x020000", CONNECTX)
     assert topology.read_gpus(node.tree()) == ([], None)
-    assert topology.near_gpus(node.tree(), "0000:0c:00.0", [], {}) == {"gpus": [], "reason": None}
-    assert topology.near_gpus(node.tree(), "0000:0c:00.0", None, {})["gpus"] is None
-    assert "no PCI device" in topology.near_gpus(node.tree(), None, [], {})["reason"]
-    assert "no PCI device" in topology.near_gpus(node.tree(), "0000:ff:00.0", [], {})["reason"]
+    assert near_to(node.tree(), "0000:0c:00.0") == {"pci": "0000:0c:00.0", "gpus": [], "reason_gpus": None}
+    for address in (None, "0000:ff:00.0"):
+        told = near_to(node.tree(), address)
+        assert told["gpus"] is None and "no PCI device" in told["reason_gpus"]
+    rail = {"pci": "0000:0c:00.0"}
+    topology.attach_gpus(node.tree(), [rail], None)
+    assert rail["gpus"] is None and rail["reason_gpus"]
 
 
 def test_a_vf_is_as_near_as_its_pf(a100):
@@ -129,11 +137,7 @@ def test_a_vf_is_as_near_as_its_pf(a100):
     add(a100, home, "0x020000", CONNECTX, numa_node=-1)
     a100.add(f"/sys/devices/{home}/physfn -> ../0000:0c:00.0")
     tree = a100.tree()
-    gpus, _reason = topology.read_gpus(tree)
-    distances = topology.numa_distances(tree)
-    assert topology.near_gpus(tree, "0000:0d:01.2", gpus, distances) == topology.near_gpus(
-        tree, "0000:0c:00.0", gpus, distances
-    )
+    assert near_to(tree, "0000:0d:01.2")["gpus"] == near_to(tree, "0000:0c:00.0")["gpus"] != []
 
 
 def test_a_machine_with_a_pci_domain_a_socket(node):
@@ -143,8 +147,7 @@ def test_a_machine_with_a_pci_domain_a_socket(node):
     far = add(node, "pci0018:00/0018:00:00.0/0018:06:00.0", "0x030200", A100, numa_node=1)
     numa(node, {0: "10 40 80 120", 1: "40 10 120 80", 2: "80 120 10 160", 10: "120 80 160 10"})
     tree = node.tree()
-    gpus, _reason = topology.read_gpus(tree)
-    told = topology.near_gpus(tree, "0000:01:00.0", gpus, topology.numa_distances(tree))["gpus"]
+    told = near_to(tree, "0000:01:00.0")["gpus"]
     assert [(gpu["pci"], gpu["distance"], gpu["numa_distance"]) for gpu in told] == [
         (near, "NODE", 10),
         (far, "SYS", 40),
@@ -160,11 +163,14 @@ def test_a_firmware_that_does_not_tell_the_numa_node(node):
     gpus, _reason = topology.read_gpus(tree)
     assert [gpu["numa_node"] for gpu in gpus] == [None, None]
     numa(node, {0: "10 20", 1: "20 10"})
-    near = topology.near_gpus(tree, "0000:0c:00.0", gpus, topology.numa_distances(tree))["gpus"]
+    near = near_to(tree, "0000:0c:00.0")["gpus"]
     assert near[0]["distance"] == "PIX" and near[0]["numa_distance"] is None
     assert near[1]["distance"] is None and "firmware" in near[1]["reason"]
     # With one NUMA node there is nothing to tell.
-    assert topology.near_gpus(tree, "0000:0c:00.0", gpus, {0: {0: 10}})["gpus"][1]["distance"] == "NODE"
+    (node.root / "sys/devices/system/node/node1/distance").unlink()
+    (node.root / "sys/devices/system/node/node1").rmdir()
+    numa(node, {0: "10"})
+    assert near_to(node.tree(), "0000:0c:00.0")["gpus"][1]["distance"] == "NODE"
 
 
 def test_functions_of_one_card_and_devices_of_a_virtual_machine():
@@ -207,5 +213,4 @@ def test_no_content_of_sysfs_makes_reading_fail(tmp_path_factory, kind, vendor, 
     place.mkdir(parents=True)
     (place / "distance").write_bytes(row.encode("utf-8", "surrogatepass"))
     tree = node.tree()
-    gpus, _reason = topology.read_gpus(tree)
-    topology.near_gpus(tree, "0000:00:01.0", gpus, topology.numa_distances(tree))
+    near_to(tree, "0000:00:01.0")
