@@ -244,6 +244,7 @@ def directives(files: dict[str, str], command: str) -> list[dict]:
             parts = words(line.text, 3)
             if len(parts) == 3 and parts[0][0] == command and _valid(parts[1][0]):
                 name, rest = parts[1][0].replace("-", "_"), parts[2][0]
+                rest = rest.replace("\t", " ") if command == "options" else rest  # also within quotes, as kmod does
                 found.append({"path": path, "line": line.number, "name": name, "rest": rest, "hidden_by": hidden_by})
     return found
 
@@ -340,7 +341,7 @@ def kmod_line_options(text: str) -> list[tuple[str, str]]:
                 if requote and state == "value":
                     option = f'{text[dot + 1 : equals]}="{text[equals + 1 : position]}'
                 if _valid(module):
-                    found.append((module.replace("-", "_"), option))
+                    found.append((module.replace("-", "_"), option.replace("\t", " ")))
             state, start, requote = "module", position + 1, False
         elif character == "." and state in ("module", "parameter"):
             state = "parameter" if state == "module" else "ignore"

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import json
 import os
 import traceback
 from typing import Callable
 
 from ansible_collections.railyard.rdma.plugins.module_utils import (
     boot_images,
+    boot_loader,
     counters,
     devices,
     gid,
@@ -21,6 +23,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils import (
     netdevs,
     netlink,
     netns_mode,
+    network_namespaces,
     rdma_netlink,
     routing,
     topology,
@@ -30,6 +33,12 @@ from ansible_collections.railyard.rdma.plugins.module_utils.memlock import read_
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, describe
 
 SCHEMA = 1
+# What the roles decide by, when nothing of it could be read.
+_UNKNOWN_MODE = {
+    **dict.fromkeys(("live", "loaded", "configured", "configured_by", "kernel_line", "next_kernel_line", "boot_image")),
+    **dict.fromkeys(("next_boot", "reboot_required", "owners", "namespaces")),
+    "reasons": {"live": "see reasons.netns_mode", "reboot_required": "see reasons.netns_mode"},
+}
 
 
 def gather(
@@ -55,8 +64,8 @@ def gather(
     now = datetime.datetime.now(datetime.timezone.utc)
     links, reason = part("links", read_links, tree, otherwise=(None, "links are not known"))
     here = set(links) if links is not None else set(tree.names("/sys/class/net"))
-    mode, images = part("netns_mode", read_netns_mode, tree, read_images, otherwise=(None, None))
-    rdma_devices = part("devices", read_rdma_devices, tree, here, links or {}, zero_rows, mode or {}, reasons)
+    mode, images = part("netns_mode", read_netns_mode, tree, read_images, otherwise=(dict(_UNKNOWN_MODE), None))
+    rdma_devices = part("devices", read_rdma_devices, tree, here, links or {}, zero_rows, mode, reasons)
     wanted = {rail["netdev"] for rail in rails or [] if rail.get("netdev")}
     for port in (port for device in (rdma_devices or {}).values() for port in device["ports"].values()):
         wanted |= {port["netdev"], *(row["netdev"] for row in port["gids"])} - {None}
@@ -107,17 +116,23 @@ class Parts:
             return otherwise
 
 
-def printable(value):
+def printable(facts: dict) -> dict:
     """Return the facts with names that are not UTF-8 (the kernel allows them) written with ``\\x`` escapes, so that
     they can be printed and sent."""
+    try:
+        json.dumps(facts, ensure_ascii=False).encode()  # far quicker than looking at each value here
+        return facts
+    except UnicodeEncodeError:
+        return _escaped(facts)
+
+
+def _escaped(value):
     if isinstance(value, str):
-        return (
-            value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        )
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
-        return {printable(key): printable(inner) for key, inner in value.items()}
+        return {_escaped(key): _escaped(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [printable(inner) for inner in value]
+        return [_escaped(inner) for inner in value]
     return value
 
 
@@ -176,29 +191,40 @@ def read_routing(tree: Tree) -> dict:
 def read_netns_mode(tree: Tree, read_images: bool = True) -> tuple[dict, list | None]:
     """Return the facts ``netns_mode`` and ``boot_images``."""
     files, problems = modprobe.read_config(tree)
+    loader = boot_loader.read(tree)
+    kernel = loader["default_kernel"] or (os.uname().release if tree.live else None)
+    builtin = boot_images.builtin(tree, kernel) if kernel else None
     command_line = tree.read("/proc/cmdline").value
     in_files = netns_mode.configured(files)
     if problems and not in_files["reason"]:
-        in_files = {**in_files, "mode": None, "reason": "; ".join(problems)}
-    in_line = netns_mode.kernel_line(command_line)
+        in_files = {**in_files, "mode": None, "reason": "; ".join(problems), "unread": True}
+    in_line = netns_mode.kernel_line(command_line, bool(builtin))
+    in_next_line = netns_mode.next_kernel_line(loader, bool(builtin))
+    line = in_next_line if in_next_line["known"] else in_line
     live = netns_mode.live(tree)
     if read_images:
-        images: list | None = boot_images.inspect_all(tree, in_files)
+        images: list | None = boot_images.inspect_all(tree, in_files, loader)
         in_image = boot_images.summary(images or [])
-        after = boot_images.next_boot(in_files, in_line, images or [], boot_images.find_builder(tree))
+        after = boot_images.next_boot(in_files, line, images or [], boot_images.find_builder(tree))
         if not images and not in_image["reason"]:
             in_image["reason"] = "no boot image in /boot"
     else:
         images = None
         in_image = after = {"mode": None, "reason": "the boot images were not read"}
+    if builtin:
+        after = netns_mode.next_boot(in_files, line, None, builtin=True)
     required, why_unknown = netns_mode.reboot_required(after, live)
+    namespaces, why_no_namespaces = network_namespaces.fact(tree)
     reasons = {
         "live": live["reason"],
         "configured": in_files["reason"] or (None if in_files["mode"] else "no file sets it"),
         "kernel_line": in_line["reason"] or (None if in_line["mode"] else "the kernel line does not set it"),
+        "next_kernel_line": in_next_line["reason"]
+        or (None if in_next_line["mode"] else "the kernel line of the entry that boots next does not set it"),
         "boot_image": in_image["reason"] or (None if in_image["mode"] else "no image sets it"),
         "next_boot": after["reason"],
         "reboot_required": why_unknown,
+        "namespaces": why_no_namespaces,
     }
     mode = {
         "live": live["mode"],
@@ -206,10 +232,15 @@ def read_netns_mode(tree: Tree, read_images: bool = True) -> tuple[dict, list | 
         "configured": in_files["mode"],
         "configured_by": in_files["by"],
         "kernel_line": in_line["mode"],
+        "next_kernel_line": in_next_line["mode"],
+        "next_boot_line": "boot_loader" if in_next_line["known"] else "proc_cmdline",
+        "boot_loader": loader["loader"],
+        "default_kernel": loader["default_kernel"],
         "boot_image": in_image["mode"],
         "next_boot": after["mode"],
         "reboot_required": required,
-        "owners": netns_mode.owners(files, command_line),
+        "owners": netns_mode.owners(files, command_line, loader),
+        "namespaces": namespaces,
         "reasons": {key: text for key, text in reasons.items() if text},
     }
     return mode, images
