@@ -24,6 +24,7 @@ _ULIMIT = re.compile(r"memlock=(-1|[0-9]{1,20})(?::(-1|[0-9]{1,20}))?")
 _CRI_PLUGINS = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")  # of versions 1, 2, 3 and newer
 _CONF_D = "/etc/containerd/conf.d"
 _MOST_FILES = 100
+_DEPTH = 20  # of tables that are merged; what counts here lies five deep
 
 
 def _nothing(**more) -> dict:
@@ -206,10 +207,10 @@ def _merged(documents: list[dict]) -> dict:
     return result
 
 
-def _merge(below, above):
-    if not isinstance(below, dict) or not isinstance(above, dict):
+def _merge(below, above, depth: int = 0):
+    if not isinstance(below, dict) or not isinstance(above, dict) or depth > _DEPTH:
         return above
-    return {**below, **{key: _merge(below.get(key), value) for key, value in above.items()}}
+    return {**below, **{key: _merge(below.get(key), value, depth + 1) for key, value in above.items()}}
 
 
 def _limits(tree: Tree, section: dict, files: list[str]) -> dict:

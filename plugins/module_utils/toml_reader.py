@@ -14,14 +14,16 @@ import re
 
 _DEPTH = 20
 _SPACE = re.compile(r"[ \t]*")
-_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BLANK = re.compile(r"[ \t\r\n]*")
+_COMMENT = re.compile(r"#[^\n]*")
 _LINE_END = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\r?\n|\Z)")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LITERAL = re.compile(r"'([^'\n\x00-\x08\x0a-\x1f\x7f]*)'")
-_BASIC = re.compile(r'"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\n])*)"')
+# A string is read in pieces: one pattern for the whole of it would need memory, or time, for every letter.
+_PIECE = re.compile(r'[^"\\\x00-\x08\x0a-\x1f\x7f]*')
 _WORD = re.compile(r"[A-Za-z0-9+.:_-]+")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9](?:_?[0-9])*)")
-_ESCAPE = re.compile(r"\\(?:([btnfr\"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:([btnfr\"\\])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8}))")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 
 
@@ -62,7 +64,7 @@ class _Reader:
         table = root
         headers: set[tuple[str, ...]] = set()
         while True:
-            self.match(_BLANK)
+            self.skip()
             if self.place >= len(self.text):
                 return root
             if self.take("[["):
@@ -85,9 +87,9 @@ class _Reader:
         parts = []
         while True:
             self.match(_SPACE)
-            quoted = self.match(_LITERAL) or self.match(_BASIC)
-            if quoted:
-                parts.append(self.plain(quoted))
+            quoted = self.string()
+            if quoted is not None:
+                parts.append(quoted)
             else:
                 bare = self.match(_BARE)
                 if not bare:
@@ -99,15 +101,17 @@ class _Reader:
                 return tuple(parts)
             if not self.take("."):
                 raise self.error(f"{end} was expected")
+            if len(parts) > _DEPTH:
+                raise self.error("nested too deeply")
 
     def value(self, depth: int):
         if depth > _DEPTH:
             raise self.error("nested too deeply")
         if self.text.startswith(("'''", '"""'), self.place):
             raise self.error("a string over several lines")
-        quoted = self.match(_LITERAL) or self.match(_BASIC)
-        if quoted:
-            return self.plain(quoted)
+        quoted = self.string()
+        if quoted is not None:
+            return quoted
         if self.take("["):
             return self.array(depth)
         if self.take("{"):
@@ -124,11 +128,11 @@ class _Reader:
     def array(self, depth: int) -> list:
         values = []
         while True:
-            self.match(_BLANK)
+            self.skip()
             if self.take("]"):
                 return values
             values.append(self.value(depth + 1))
-            self.match(_BLANK)
+            self.skip()
             if not self.take(","):
                 if self.take("]"):
                     return values
@@ -178,19 +182,32 @@ class _Reader:
             raise self.error(f"{'.'.join(path)} a second time")
         table[path[-1]] = value
 
-    def plain(self, quoted: re.Match) -> str:
-        """Return the text of a string with its escapes resolved."""
-        if quoted.re is _LITERAL or "\\" not in quoted.group(1):
-            return quoted.group(1)
-
-        def resolve(escape: re.Match) -> str:
-            letter, short, long, other = escape.groups()
+    def string(self) -> str | None:
+        """Read a string on one line, with its escapes resolved; None when none begins here."""
+        literal = self.match(_LITERAL)
+        if literal:
+            return literal.group(1)
+        if not self.take('"'):
+            return None
+        pieces = []
+        while True:
+            pieces.append(self.match(_PIECE).group())
+            if self.take('"'):
+                return "".join(pieces)
+            escape = self.match(_ESCAPE)
+            if not escape:
+                raise self.error("a string has no end, or an escape that is not known")
+            letter, short, long = escape.groups()
             code = int(short or long or "0", 16)
-            if other is not None or code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+            if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
                 raise self.error(f"escape {escape.group()}")
-            return _ESCAPES[letter] if letter else chr(code)
+            pieces.append(_ESCAPES[letter] if letter else chr(code))
 
-        return _ESCAPE.sub(resolve, quoted.group(1))
+    def skip(self) -> None:
+        """Go on to the next thing that is neither space nor comment."""
+        self.match(_BLANK)
+        while self.match(_COMMENT):
+            self.match(_BLANK)
 
     def match(self, pattern: re.Pattern):
         match = pattern.match(self.text, self.place)

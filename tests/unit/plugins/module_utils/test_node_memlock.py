@@ -355,6 +355,12 @@ def test_containerd_without_a_file_with_a_bad_one_and_with_another(node):
     assert "import" in containerd(node)["reason"]
 
 
+def test_deep_tables_end(node):
+    deep = f'[plugins."{V2}".{"a." * 50_000}a]\\nb = 1'
+    node.add(f'/etc/containerd/config.toml = imports = ["b.toml"]\\n{deep}\n/etc/containerd/b.toml = {deep}')
+    containerd(node)
+
+
 def test_imports_that_go_round_end(node):
     node.add('/etc/containerd/config.toml = imports = ["a.toml"]\n/etc/containerd/a.toml = imports = ["config.toml"]')
     assert containerd(node)["reason"] is None

@@ -59,10 +59,11 @@ def test_a_configuration_of_containerd():
         ("a = 1\na = 2\n", "line 2: a a second time"),
         ("[a]\nx = 1\n[a]\n", "line 3: table a a second time"),
         ("a = 1\n[a.b]\n", "line 2: a is no table"),
-        ('a = "x\n', "line 1: a value was expected"),
+        ('a = "x\n', "line 1: a string has no end"),
+        ("a = 'x\n", "line 1: a value was expected"),
         ('a = """x"""\n', "line 1: a string over several lines"),
         ("a = 'x' 'y'\n", "line 1: more on the line"),
-        ('a = "\\q"\n', "line 1: escape"),
+        ('a = "\\q"\n', "line 1: a string has no end, or an escape"),
         ('a = "\\ud800"\n', "line 1: escape"),
         ("= 1\n", "line 1: a key was expected"),
         ("[a\n", "line 1: ] was expected"),
@@ -82,6 +83,24 @@ def test_a_broken_text_is_refused_by_either_reader():
         toml_reader.parse("a = [")
     with pytest.raises(NotUnderstood):
         toml_reader.parse("a = " + "[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#" * 999_999,
+        "# x\n" * 300_000,
+        " " * 999_999,
+        'a = "' + "x" * 999_999,
+        'a = "' + "\\n" * 300_000,
+        "[" + "a." * 300_000,
+    ],
+)
+def test_long_texts_end(text):
+    try:
+        assert parse_common(text) == {}
+    except NotUnderstood as error:
+        assert str(error).startswith("line 1: ")
 
 
 PIECES = st.sampled_from(
