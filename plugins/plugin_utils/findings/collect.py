@@ -44,6 +44,7 @@ def contexts(
                 known = {
                     "node": node["metadata"]["name"],
                     "allocatable": (node.get("status") or {}).get("allocatable"),
+                    "labels": node["metadata"].get("labels") or {},
                     "attachments": attachments,
                     "pools": pool_configs,
                 }

@@ -110,7 +110,10 @@ def no_gid_of_address(context: Context):
             )
 
 
-@rule("GID-007", "info", "Pods of one layout have their GIDs at different indexes", needs=("pod",), scope=FLEET)
+@rule(
+    "GID-007", "info", "Pods of one layout have their GIDs at different indexes", needs=("pod",), scope=FLEET,
+    unrehearsed="child interfaces of rehearsal pods have no GID rows",
+)  # fmt: skip
 def indexes_differ(contexts: list[Context]):
     """Symptom: a fixed NCCL_IB_GID_INDEX works in some pods of a job and breaks the others.
 
@@ -139,7 +142,10 @@ def indexes_differ(contexts: list[Context]):
         )
 
 
-@rule("GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",))
+@rule(
+    "GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",),
+    unrehearsed="child interfaces of rehearsal pods have no GID rows",
+)  # fmt: skip
 def only_placeholder(context: Context):
     """Symptom: the rail's interface has a GID that looks global, and every connection ends with an endpoint timeout.
 

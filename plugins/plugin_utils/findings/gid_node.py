@@ -103,12 +103,15 @@ def no_usable_gid(context: Context):
     )
 
 
-@rule("GID-005", "info", "Usable GIDs come after rows of other network namespaces", needs=("facts",))
+@rule(
+    "GID-005", "info", "The first rows of a rail's GID table are not usable", needs=("facts",),
+    unrehearsed="rows of other namespaces need child interfaces with GIDs, which rehearsal nodes have not",
+)  # fmt: skip
 def foreign_rows_first(context: Context):
     """Symptom: a program that stops at the first unusable row of the table finds no GID; a fixed small index fails.
 
-    Cause: one table serves all namespaces of a port. Rows are handed out in the order in which addresses appear, and
-    those of pods may come first.
+    Cause: one table serves all namespaces of a port. Rows are handed out in the order in which addresses appear: those
+    of pods may come first, and rows whose address was removed stay empty until another one comes.
 
     Evidence: the index to use and the rows before it.
 

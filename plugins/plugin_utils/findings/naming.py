@@ -135,7 +135,10 @@ def interface_has_another_name(context: Context):
     )
 
 
-@rule("NAMING-004", "warning", "Nodes of one layout name their devices differently", needs=("facts",), scope=FLEET)
+@rule(
+    "NAMING-004", "warning", "Nodes of one layout name their devices differently", needs=("facts",), scope=FLEET,
+    unrehearsed="a fault is on one node, and this takes two of one layout",
+)  # fmt: skip
 def layouts_differ(contexts: list[Context]):
     """Symptom: a setting that names devices (NCCL_IB_HCA, a master interface) works on some nodes of a pool only.
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import label_selector_matches
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
 _SHOWN = ("live", "configured", "configured_by", "kernel_line", "boot_image", "next_boot", "owners", "namespaces")
@@ -138,6 +139,7 @@ def kernel_line_decides(context: Context):
 
 @rule(
     "NETNS-004", "error", "A pool of the SR-IOV operator sets the RDMA netns mode, too", needs=("kubernetes",),
+    unrehearsed="the operator of the rehearsal reboots such nodes for ever, as the real one does",
 )  # fmt: skip
 def pool_sets_mode(context: Context):
     """Symptom: nodes reboot for ever, though they are in the mode that the pool asks for.
@@ -160,7 +162,7 @@ def pool_sets_mode(context: Context):
         yield Unknown("The cluster was not asked for its SriovNetworkPoolConfigs")
     for pool in pools or []:
         asked = (pool.get("spec") or {}).get("rdmaMode")
-        if asked:
+        if asked and label_selector_matches(pool["spec"].get("nodeSelector") or {}, context.kubernetes["labels"]):
             name = pool["metadata"]["name"]
             yield Problem(
                 f"SriovNetworkPoolConfig {name} sets rdmaMode {asked}; the intent sets {wanted}",

@@ -251,7 +251,10 @@ def ecn_off(context: Context):
     )
 
 
-@rule("QOS-008", "info", "The shape has two published traffic classes", needs=("facts",))
+@rule(
+    "QOS-008", "info", "The shape has two published traffic classes", needs=("facts",),
+    unrehearsed="it follows from the intent alone; a fault does not change it",
+)  # fmt: skip
 def shape_has_two_classes(context: Context):
     """Symptom: NCCL settings of the provider's documentation name another class than the one its agent programs.
 

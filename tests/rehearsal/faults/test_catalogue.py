@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import copy
+import os
 
 import pytest
 import yaml
@@ -51,18 +52,38 @@ def changed(path: str, value: object) -> dict:
 @pytest.mark.parametrize("name", Catalogue().names())
 def test_every_file_loads_and_names_known_findings(name):
     fault = Catalogue().get(name)
-    assert {fault.finding, *fault.also} <= set(RULES)
+    assert {fault.finding, *fault.also} - {None} <= set(RULES)
     assert all(source.strip() for source in fault.source)
     assert yaml.safe_load((FOLDER / f"{name}.yml").read_text())["name"] == name
 
 
-def test_every_finding_has_a_fault():
-    assert {Catalogue().get(name).finding for name in Catalogue().names()} == set(RULES)
+# Findings that no node or cluster of a rehearsal can be brought to show, and why; more such reasons stand in the rules.
+NOT_REHEARSED = {
+    "GID-005": "rows of another namespace before the own ones need an IPvlan child, and this kernel has none",
+    "GID-007": "it compares the pods of one layout; each faulty node has a layout of its own",
+    "GID-008": "an unlucky pool of placeholders is an intent, not a broken node",
+    "LINK-003": "it compares the nodes of one layout; each faulty node has a layout of its own",
+    "NAMING-003": "networks by interface name are an intent, not a broken node",
+    "NAMING-004": "it compares the nodes of one layout; each faulty node has a layout of its own",
+    "NETNS-004": "the fleet's SR-IOV operator does not take rdmaMode of a pool",
+    "QOS-008": "it speaks about a shape of the catalogue; faulty nodes have rails of their own",
+    "QOS-009": "it accompanies forced classes and is no fault by itself",
+    "TOPOLOGY-001": "the nodes' PCI tree is made so that rails and GPUs of the intent are near",
+}
 
 
-def test_list_names_each_fault_with_its_finding():
+def test_every_finding_has_a_fault_or_a_reason():
+    rehearsed = {Catalogue().get(name).finding for name in Catalogue().names()} - {None}
+    reasons = {name for name, rule in RULES.items() if getattr(rule, "unrehearsed", None)} | set(NOT_REHEARSED)
+    assert rehearsed | reasons == set(RULES)
+    assert not rehearsed & reasons
+
+
+def test_list_names_each_fault_with_what_it_gives():
     text = list_faults()
-    assert all(f"{name}: {Catalogue().get(name).finding}" in text for name in Catalogue().names())
+    for name in Catalogue().names():
+        fault = Catalogue().get(name)
+        assert f"{name}: {fault.finding or 'prepare_nodes '}" in text
 
 
 def test_good_file():
@@ -79,7 +100,7 @@ def test_good_file():
         ("name", "y", "name: got 'y', must be the file's, 'x'"),
         ("source", "owner/repo#1", "source: got 'owner/repo#1', must be a list of texts"),
         ("source", [], "must name at least one public source"),
-        ("finding", "BOOT-999", "finding 'BOOT-999' does not exist; known are BOOT-001"),
+        ("finding", "BOOT-999", "finding 'BOOT-999' does not exist; known are .*BOOT-001"),
         ("also", ["QOS-9"], "finding 'QOS-9' does not exist"),
         ("rail", "0", "rail: got '0', must be a number from 0"),
         ("rail", True, "rail: got True"),
@@ -88,7 +109,7 @@ def test_good_file():
         ("inject", ["files"], "inject: got .*, must be a mapping"),
         ("inject.facts", {"live": "shared"}, "inject: key 'facts' is not known"),
         ("inject.files", {"path": "/x"}, "inject.files: got .*, must be a list"),
-        ("inject.files.0.mode", "0644", r"inject.files\[0\]: key 'mode' is not known"),
+        ("inject.files.0.owner", "root", r"inject.files\[0\]: key 'owner' is not known"),
         ("inject.files.0.path", "etc/x", r"files\[0\].path: got 'etc/x', must be a path that starts with /"),
         ("inject.files.0.path", "/etc/../x", "without '..'"),
         ("inject.files.0.when", "later", r"when: got 'later', allowed are before_image, after_image"),
@@ -99,6 +120,17 @@ def test_good_file():
         ("inject.sysfs", [{"path": "/etc/x", "value": "1"}], "must be a path that starts with /sys/"),
         ("inject.sysfs", [{"path": "/sys/x", "value": 1}], "value: got 1, must be a text in quotes"),
         ("inject.spec", {"driver": "inbox"}, "key 'driver' is not known; allowed are num_vfs_max, absent_rail"),
+        ("inject.spec", {"builder": "cpio"}, "builder: got 'cpio', allowed are initramfs-tools, dracut"),
+        ("inject.spec", {"kernels": ["../x"]}, "kernels: got '../x', must be a kernel's version"),
+        ("inject.spec", {"lockdown": "full"}, "lockdown: got 'full', allowed are none, integrity"),
+        ("inject.files.0.mode", "rwx", r"mode: got 'rwx', must be a text such as '0755'"),
+        ("inject.commands", [{"argv": ["ls"], "when": "boot"}], r"argv\[0\]: got 'ls', must be a path"),
+        ("inject.commands", [{"argv": ["/bin/ls"], "when": "now"}], "when: got 'now', allowed are before_image"),
+        ("inject.fill", [{"path": "/etc/x", "leave_kib": 1}], "must be a path that starts with /boot/"),
+        ("inject.read_only", ["/etc"], r"read_only: got \['/etc'\], allowed is \['/boot'\]"),
+        ("finding", None, "got neither, must have finding or outcome"),
+        ("outcome", {"failed": True}, "got both, must have finding or outcome"),
+        ("intent", ["x"], "intent: got .*, must be a mapping"),
         ("inject.spec", {"num_vfs_max": -1}, "num_vfs_max: got -1"),
         ("inject.objects", [{"kind": "Pod"}], r"objects\[0\].apiVersion: got None"),
         ("inject.objects", [{"apiVersion": "v1", "kind": "Pod"}], r"metadata.name: got None"),
@@ -192,22 +224,52 @@ def test_a_shape_of_the_catalogue_takes_faults_too():
 # On the machine
 
 
-def test_files_and_kernel_line_reach_the_disk(tmp_path):
-    grub = tmp_path / on_machine.GRUB
+def test_files_commands_and_kernel_line_reach_the_disk(tmp_path, monkeypatch):
+    grub = tmp_path / "etc/default/grub"
     grub.parent.mkdir(parents=True)
-    grub.write_text("menuentry 'x' {\n\tlinux /boot/vmlinuz ro\n\tinitrd /boot/initrd\n}\n")
-    rows = [{"path": f"/etc/{when}", "content": when, "when": when} for when in ("before_image", "after_image")]
-    spec = {"inject": {"files": rows, "kernel_line": ["a=1", "b"]}}
-    written = {}
-    on_machine.put_on_disk(tmp_path, spec, "before_image", lambda path, text: written.update({path.name: text}))
-    assert written == {"before_image": "before_image"}
-    assert "\tlinux /boot/vmlinuz ro a=1 b\n\tinitrd" in grub.read_text()
-    on_machine.put_on_disk(tmp_path, spec, "after_image", lambda path, text: written.update({path.name: text}))
-    assert set(written) == {"before_image", "after_image"}
-    assert grub.read_text().count("a=1") == 1
-    grub.write_text("nothing\n")
-    with pytest.raises(OSError, match="no kernel line"):
-        on_machine.put_on_disk(tmp_path, spec, "before_image", lambda path, text: None)
+    grub.write_text('GRUB_CMDLINE_LINUX="quiet"\n')
+    stages = ("before_image", "after_image")
+    rows = [{"path": f"/etc/{when}", "content": when, "when": when, "mode": "0755"} for when in stages]
+    commands = [{"argv": ["/bin/x", when], "when": when} for when in (*stages, "boot")]
+    spec = {"inject": {"files": rows, "kernel_line": ["a=1", "b"], "commands": commands}}
+    ran, written = [], {}
+    monkeypatch.setattr(on_machine.system, "run", lambda root, argv: ran.append(argv))
+
+    def write(path, text, mode=0o644):
+        written[path.name] = (text, mode)
+
+    on_machine.put_on_disk(tmp_path, spec, "before_image", write)
+    assert written["before_image"] == ("before_image", 0o755)
+    assert written["grub"][0].endswith('GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX a=1 b"\n')
+    assert ran == [["/bin/x", "before_image"]]
+    assert not {"after_image", "rc.local"} & set(written)
+    on_machine.put_on_disk(tmp_path, spec, "after_image", write)
+    assert written["rc.local"] == ("#!/bin/sh -e\n/bin/x boot\n", 0o755)
+    assert ran[1:] == [["/bin/x", "after_image"]]
+
+
+def test_a_full_file_system_keeps_what_it_must(tmp_path):
+    with pytest.raises(OSError, match="KiB free already"):
+        on_machine.fill(tmp_path / "x", 1 << 40)
+
+
+def test_the_intent_of_the_node_must_fit():
+    with pytest.raises(FleetError, match="ipv6-disabled needs rails_ip_family: 'ipv6_slaac', got 'ipv4'"):
+        node("ipv6-disabled")
+
+
+def test_what_is_installed_reaches_the_spec():
+    spec = node("default-kernel-stale", "memlock-too-low")
+    assert spec["kernels"] == [f"{os.uname().release}.1"]
+    assert spec["runtime"] == "crio"
+    assert {row["path"] for row in spec["inject"]["files"]} >= {"/boot/grub/grubenv", "/etc/modprobe.d/ib_core.conf"}
+
+
+@pytest.mark.parametrize(
+    ("name", "alone"), [("boot-full", True), ("trust-pcp", True), ("network-without-class", False)]
+)
+def test_which_faults_need_a_cluster(name, alone):
+    assert Catalogue().get(name).shows_on_the_node is alone
 
 
 def test_sysfs_writes_follow_patterns_and_fail_loudly(tmp_path):

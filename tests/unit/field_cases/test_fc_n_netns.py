@@ -47,34 +47,40 @@ def test_fc20_a_mode_that_needs_a_reboot_says_so_and_names_the_way(node):
     assert "namespaces" in item["evidence"]
 
 
-def pools(rdma_mode):
-    spec = {"maxUnavailable": 1, **({"rdmaMode": rdma_mode} if rdma_mode else {})}
-    return [{"metadata": {"name": "rdma-vf"}, "spec": spec}]
+LABELS = {"rack": "a"}
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("exclusive", [("NETNS-004", "error")]), (None, [])])
-def test_fc21_two_owners_of_the_mode_are_named(mode, expected):
-    kubernetes = {
-        "node": "node-a",
-        "allocatable": {"nvidia.com/rdma-vf": "2"},
-        "attachments": None,
-        "pools": pools(mode),
-    }
-    items = evaluate([Context("node-a", layout(**EXCLUSIVE), kubernetes=kubernetes)], ["kubernetes"])
-    assert [(item["id"], item["severity"]) for item in items] == expected
-    if items:
-        assert "rdmaMode" in items[0]["remedy"]
+def with_pool(spec, intent):
+    """Findings of a node with the label rack=a in a cluster with one pool."""
+    pool = {"metadata": {"name": "rdma-vf"}, "spec": {"maxUnavailable": 1, **spec}}
+    offered = {"nvidia.com/rdma-vf": "2"}
+    kubernetes = {"node": "node-a", "allocatable": offered, "labels": LABELS, "attachments": None, "pools": [pool]}
+    return evaluate([Context("node-a", intent, kubernetes=kubernetes)], ["kubernetes"])
+
+
+def test_fc21_two_owners_of_the_mode_are_named():
+    (item,) = with_pool({"rdmaMode": "exclusive"}, layout(**EXCLUSIVE))
+    assert (item["id"], item["severity"]) == ("NETNS-004", "error")
+    assert "rdmaMode" in item["remedy"] and item["evidence"]["pool"] == "rdma-vf"
+    assert with_pool({}, layout(**EXCLUSIVE)) == []
+
+
+@pytest.mark.parametrize(
+    ("selector", "selected"),
+    [
+        ({"matchLabels": LABELS}, True),
+        ({"matchLabels": {"rack": "b"}}, False),
+        ({"matchExpressions": [{"key": "rack", "operator": "NotIn", "values": ["b"]}]}, True),
+        ({"matchExpressions": [{"key": "rack", "operator": "DoesNotExist"}]}, False),
+        ({}, True),
+    ],
+)
+def test_fc21_a_pool_of_other_nodes_does_not_matter(selector, selected):
+    assert bool(with_pool({"rdmaMode": "shared", "nodeSelector": selector}, layout())) == selected
 
 
 def test_fc21_a_node_whose_mode_is_left_alone_may_have_it_set_by_the_pool():
-    kubernetes = {
-        "node": "node-a",
-        "allocatable": {"nvidia.com/rdma-vf": "2"},
-        "attachments": None,
-        "pools": pools("shared"),
-    }
-    intent = layout(netns_mode="keep", rdma_cni=False)
-    assert evaluate([Context("node-a", intent, kubernetes=kubernetes)], ["kubernetes"]) == []
+    assert with_pool({"rdmaMode": "shared"}, layout(netns_mode="keep", rdma_cni=False)) == []
 
 
 def test_fc22_a_later_sorting_file_wins_and_is_named(exclusive):

@@ -139,7 +139,13 @@ def context(**changes):
 
 
 def kubernetes(**changes):
-    return {"allocatable": {"nvidia.com/rdma-vf": "2"}, "attachments": ["default/rdma-vf"], "pools": [], **changes}
+    return {
+        "allocatable": {"nvidia.com/rdma-vf": "2"},
+        "labels": {},
+        "attachments": ["default/rdma-vf"],
+        "pools": [],
+        **changes,
+    }
 
 
 def found(given, rule_id=None):
