@@ -20,8 +20,8 @@ _NET = "/sys/class/net"
 _MOST_LOWER = 64
 _ZERO = (gids.ZERO_GID + "\n").encode()
 _RATE = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*Gb/sec")
-# phys_port_name of a representor (devlink_port_phys_port_name() in net/devlink/port.c): of a VF or SF, or on a DPU of
-# the host's PF. An uplink is called p0.
+# phys_port_name of a representor (__devlink_port_phys_port_name_get() in net/devlink/port.c): of a VF or SF, or on a DPU
+# of the host's PF (pf0hpf in older drivers). An uplink is called p0.
 _REPRESENTOR = re.compile(r"(c[0-9]+)?pf[0-9]+((vf|sf)[0-9]+|hpf)?")
 # What the software drivers of the kernel call their devices (rxe_verbs.c, siw_main.c). The parent of such a device is
 # no proof: some kernels make it a child of its netdev's PCI function.
