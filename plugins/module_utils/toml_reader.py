@@ -2,10 +2,11 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reading TOML (configuration of containerd and CRI-O) also where Python has no tomllib, which is before 3.11.
+"""Reading TOML, the configuration of containerd and CRI-O.
 
-What :func:`parse_common` reads is a part of TOML 1.0: all that those files use. Everything else is refused, so that a
-value is either right or unknown.
+Python has tomllib from 3.11 on only, and it takes minutes for tables nested a hundred thousand deep. What is read here
+is a part of TOML 1.0: all that those files use. Everything else is refused, so that a value is either right or unknown,
+on every Python.
 """
 
 from __future__ import annotations
@@ -36,18 +37,6 @@ class Unread(str):
 
 
 def parse(text: str) -> dict:
-    """Return the content of a TOML text. Raises NotUnderstood."""
-    try:
-        import tomllib
-    except ImportError:
-        return parse_common(text)
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NotUnderstood(str(error)) from error
-
-
-def parse_common(text: str) -> dict:
     """Return the content of a TOML text: tables, arrays of tables, strings on one line, whole numbers, booleans, arrays
     and inline tables; dates and floating-point numbers as :class:`Unread`. Raises NotUnderstood for the rest, for
     example strings over several lines."""
