@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -23,20 +25,24 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        waited, changed, evicted, before = {}, False, [], None
+        earlier, changed, evicted, before = {}, False, [], None
+        run = os.getppid()
         while True:
-            arguments = {**self._task.args, "waited": waited}
+            arguments = {**self._task.args, "earlier": earlier}
             step = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
             changed = changed or bool(step.get("changed"))
             evicted += step.get("evicted") or []
             if step.get("diff"):
                 before = before or step["diff"]["before"]
                 result["diff"] = {"before": before, "after": step["diff"]["after"]}
-            waited = step.get("waited") or waited
+            earlier = {key: step.get(key) for key in ("waited", "cordoned")}
             if step.get("failed") or step.get("finished") or self._task.check_mode or "waiting" not in step:
                 # An answer without "waiting" is none of our module's: an interpreter that failed, say.
                 break
-            display.display(progress_line(step, waited))
+            if os.getppid() != run:
+                # The run was killed and this process outlived it. The next run carries on; two must not.
+                break
+            display.display(progress_line(step))
         kept = {key: value for key, value in step.items() if key != "diff"}
         result.update(kept, changed=changed)
         if "evicted" in step:
@@ -44,9 +50,9 @@ class ActionModule(ActionBase):
         return result
 
 
-def progress_line(step, waited):
+def progress_line(step):
     """``gpu-1: waiting for 60 s: …`` of the module's answer."""
     waiting = step["waiting"]
     more = f"; and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
-    seconds = sum(waited.values())
+    seconds = sum(step["waited"].values())
     return f"{step.get('node')}: waiting, {seconds:.0f} s by now: {'; '.join(waiting[:SHOWN])}{more}"

@@ -87,9 +87,10 @@ options:
     description: Seconds between two lines that tell what is waited for.
     type: int
     default: 30
-  waited:
+  earlier:
     description:
-      - Seconds that were waited already, by phase. Leave it alone; the action plugin that shows the progress uses it.
+      - RV(waited) and RV(cordoned) of an earlier call that was not finished. Leave it alone; the action plugin that
+        shows the progress uses it.
     type: dict
     default: {}
 requirements:
@@ -139,6 +140,11 @@ waited:
   returned: always
   type: dict
   sample: {operator: 0.0, drain: 12.4}
+cordoned:
+  description: Whether a cordon of ours is on the node, as far as the module has looked.
+  returned: always
+  type: bool
+  sample: true
 evicted:
   description: Pods that were evicted, or would be in check mode.
   returned: always
@@ -195,7 +201,8 @@ def utc_now():
 def progress_of(params):
     names = ("operator", "drain") if params["state"] == "drained" else ("ready",)
     limits = {name: params[f"{name}_timeout"] for name in names}
-    return drain.Progress(limits, params["waited"], params["interval"])
+    earlier = params["earlier"]
+    return drain.Progress(limits, earlier.get("waited") or {}, params["interval"], bool(earlier.get("cordoned")))
 
 
 def predict(api, params, options):
@@ -208,6 +215,7 @@ def predict(api, params, options):
             after[maintenance.CORDON] = f"by {options['by']}"
         return {
             "changed": seen["cordon"] or bool(seen["evict"]),
+            "cordoned": maintenance.own_cordon(seen["node"]) is not None,
             "waiting": seen["waiting"],
             "evicted": seen["evict"],
             "staying": seen["skip"],
@@ -220,6 +228,7 @@ def predict(api, params, options):
     after = {"unschedulable": False, maintenance.CORDON: None} if ours else before
     return {
         "changed": ours,
+        "cordoned": ours,
         "waiting": [reason] if reason else [],
         "evicted": [],
         "staying": [],
@@ -229,6 +238,7 @@ def predict(api, params, options):
 
 def told(progress):
     result = {"changed": progress.changed, "waiting": progress.waiting, "evicted": progress.evicted}
+    result["cordoned"] = progress.cordoned
     result.update(staying=progress.staying, waited={k: round(v, 1) for k, v in progress.waited.items()})
     if progress.diff:
         result["diff"] = progress.diff
@@ -261,7 +271,7 @@ def main():
         drain_timeout={"type": "int", "default": 1800},
         ready_timeout={"type": "int", "default": 900},
         interval={"type": "int", "default": 30},
-        waited={"type": "dict", "default": {}},
+        earlier={"type": "dict", "default": {}},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     params = module.params

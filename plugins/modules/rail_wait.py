@@ -15,7 +15,8 @@ description:
   - CustomResourceDefinitions are established, a NicClusterPolicy is ready, DaemonSets have rolled out, every SR-IOV
     network has its attachment; and on each node the VFs are there, the operator is at rest, the resources are offered
     and each pool has a block.
-  - A failure names each node and what it lacks.
+  - A failure names each node and what it lacks. Where the SR-IOV operator drains a node and cannot end it, the pods that
+    are left are named with their disruption budgets.
   - With check mode it looks once, reports what is missing and does not fail.
 author:
   - Railyard contributors (@railyard)
@@ -119,7 +120,7 @@ progress:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, readiness
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, flatten
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
@@ -205,6 +206,15 @@ def wait(api, params, objects, once=False, clock=time.monotonic, pause=time.slee
         pause(max(0.0, min(params["interval"], params["timeout"] - second)))
 
 
+def blocked_drains(api, pending):
+    """What holds up the operator's drains of the nodes whose state is pending: its own status does not tell
+    (sriov-network-operator#306)."""
+    result = []
+    for node in sorted({p["node"] for p in pending if p["object"] == "SriovNetworkNodeState" and p["node"]}):
+        result += [readiness.missing("drain", reason, node) for reason in drain.held_up(api, node)]
+    return result
+
+
 def main():
     spec = auth_argument_spec()
     spec.update(
@@ -221,6 +231,7 @@ def main():
     try:
         objects = flatten(module.params["objects"])
         pending, second, progress = wait(api, module.params, objects, once=module.check_mode)
+        pending += blocked_drains(api, pending)
     except InputError as error:
         module.fail_json(msg=str(error))
     except ApiError as error:

@@ -37,15 +37,16 @@ class Overdue(GiveUp):
 class Progress:
     """What has happened so far, and how long each phase has taken.
 
-    waited: seconds by phase that earlier calls spent; limits: seconds by phase.
+    waited: seconds by phase that earlier calls spent; limits: seconds by phase; cordoned: whether a cordon of ours was
+    on the node.
     """
 
-    def __init__(self, limits, waited, interval, clock=time.monotonic, pause=time.sleep):
+    def __init__(self, limits, waited, interval, cordoned=False, clock=time.monotonic, pause=time.sleep):
         self.limits, self.waited = limits, {name: float(waited.get(name) or 0) for name in limits}
         self._interval, self._clock, self._sleep = interval, clock, pause
         self._begun = self._mark = clock()
         self._pause = FIRST_PAUSE
-        self.phase, self.waiting = None, []
+        self.phase, self.waiting, self.cordoned = None, [], cordoned
         self.changed, self.evicted, self.staying, self.diff = False, [], [], None
 
     def count(self, phase=None):
@@ -108,6 +109,7 @@ def change_node(api, progress, node, patch):
     after = api.request("PATCH", f"{NODES}/{name}", body=patch, content_type=MERGE, attempts=1)
     before = view(node) if progress.diff is None else progress.diff["before"]
     progress.changed, progress.diff = True, {"before": before, "after": view(after)}
+    progress.cordoned = maintenance.own_cordon(after) is not None
     return after
 
 
@@ -173,12 +175,19 @@ def _step_out(api, name, options, progress):
         raise GiveUp(f"the cluster has no Node {name}")
     busy = busy_with(api, node)
     if busy:
-        return "operator", busy + _operator_blocked_by(api, node, options)
+        return "operator", busy + held_up(api, name, options["emptydir"])
     judged = maintenance.judge_pods(pods_of(api, name), options["unmanaged"], options["emptydir"])
     progress.staying = [{"pod": maintenance.full_name(pod), "reason": reason} for pod, reason in judged["skip"]]
     if judged["refuse"]:
         told = "; ".join(f"pod {maintenance.full_name(pod)}: {reason}" for pod, reason in judged["refuse"])
         raise GiveUp(f"these pods are not evicted: {told}. Remove them, or allow it with unmanaged_pods or emptydir")
+    ours = maintenance.own_cordon(node) is not None
+    if progress.cordoned and not ours:
+        # Another run has finished what we carry on, or a person wants the node. A drain that was cut off from its run
+        # must not take it out of service again.
+        progress.cordoned = False
+        raise GiveUp("somebody took our cordon off while the node was drained")
+    progress.cordoned = ours
     if not maintenance.cordoned(node):
         # Also when the annotation is there already: the SR-IOV operator ends its drains with an uncordon.
         change_node(api, progress, node, maintenance.cordon_patch(node, options["by"], options["now"]()))
@@ -200,13 +209,13 @@ def _step_out(api, name, options, progress):
     return "drain", waiting or ["evicted pods to end"]
 
 
-def _operator_blocked_by(api, node, options):
-    """What holds up the operator's own drain, where it drains: it evicts through the same budgets, and its status
-    names none of them (sriov-network-operator#306)."""
+def held_up(api, name, emptydir="evict"):
+    """What holds up the operator's own drain of a node, where it drains: it evicts through the same budgets, and its
+    status names none of them (sriov-network-operator#306)."""
+    node = read_or_none(api, f"{NODES}/{name}")
     if not maintenance.cordoned(node):
         return []
-    pods = pods_of(api, node["metadata"]["name"])
-    return maintenance.drain_obstacles(pods, api.list_items(BUDGETS), "evict", options["emptydir"])
+    return maintenance.drain_obstacles(pods_of(api, name), api.list_items(BUDGETS), "evict", emptydir)
 
 
 def look_out(api, name, options):

@@ -11,6 +11,7 @@ import copy
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, maintenance
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
+from ansible_collections.railyard.rdma.plugins.modules import rail_wait
 
 OPTIONS = {"by": "me", "now": lambda: "now", "unmanaged": "refuse", "emptydir": "evict"}
 BLOCKED = ApiError(429, "Cannot evict pod as it would violate the pod's disruption budget.", "TooManyRequests")
@@ -257,6 +258,26 @@ def test_a_cordon_that_the_operator_took_off_is_put_on_again():
     assert empty(world) and world.cordoned and world.marked
 
 
+def test_a_drain_that_lost_its_cordon_does_not_cordon_again():
+    """A drain that outlived its run: the next run has rebooted the node and given it back."""
+    world = World(("a", "Job"))
+    world.refusals["a"] = [BLOCKED] * 1000
+
+    def given_back(world):
+        assert world.marked
+        world.node["spec"], world.node["metadata"]["annotations"] = {}, {}
+
+    world.later[20] = given_back
+    with pytest.raises(drain.GiveUp, match="took our cordon off"):
+        empty(world)
+    assert not world.cordoned and not world.marked
+    clock = {"clock": lambda: world.time, "pause": world.sleep}
+    later = drain.Progress({"operator": 50, "drain": 50}, {}, 20, True, **clock)
+    with pytest.raises(drain.GiveUp, match="took our cordon off"):
+        empty(world, later)
+    assert not world.cordoned
+
+
 def test_a_change_between_look_and_cordon_is_looked_at_again():
     world = World()
 
@@ -282,7 +303,7 @@ def test_slices_add_up_to_one_deadline():
     with pytest.raises(drain.Overdue):
         while True:
             clock = {"clock": lambda: world.time, "pause": world.sleep}
-            progress = drain.Progress({"operator": 50, "drain": 50}, waited, 20, **clock)
+            progress = drain.Progress({"operator": 50, "drain": 50}, waited, 20, slices > 0, **clock)
             assert not empty(world, progress)
             waited, slices = progress.waited, slices + 1
     assert slices == 2 and 50 <= progress.waited["drain"] <= 51
@@ -335,3 +356,15 @@ def test_check_mode_tells_and_changes_nothing():
     assert seen["cordon"] and seen["evict"] == ["jobs/a"]
     assert "InProgress" in seen["waiting"][0] and "jobs/b" in seen["waiting"][1]
     assert world.patches == [] and world.evictions == []
+
+
+def test_fc29_rail_wait_names_what_holds_up_the_drain():
+    """FC-29: the wait for the rails ends with the pods and budgets, not only with InProgress."""
+    world = World(("a", "Job"), unschedulable=True)
+    pending = [{"node": "gpu-1", "object": "SriovNetworkNodeState", "reason": "syncStatus InProgress"}]
+    world.pods["a"]["metadata"].update(deletionTimestamp="12:00", finalizers=["x/hold"])
+    found = rail_wait.blocked_drains(world.api(), pending)
+    assert [(row["node"], row["object"]) for row in found] == [("gpu-1", "drain")]
+    assert "jobs/a" in found[0]["reason"] and "x/hold" in found[0]["reason"]
+    world.node["spec"] = {}
+    assert rail_wait.blocked_drains(world.api(), pending) == []
