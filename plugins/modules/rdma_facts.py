@@ -103,6 +103,18 @@ ansible_facts:
           returned: always
           type: int
           sample: 1
+        gathered_at:
+          description: When the facts were read, UTC.
+          returned: always
+          type: str
+          sample: "2026-11-29T18:00:00Z"
+        reasons:
+          description:
+            - Why a part is V(null) or empty, by its name. C(devices) also says that in exclusive mode the devices of other
+              network namespaces are not listed.
+          returned: always
+          type: dict
+          sample: {devices: "no RDMA device; exclusive mode: devices that were moved to other network namespaces (pods) are not listed"}
         kernel:
           description: Release of the running kernel, V(null) for another root.
           returned: always
@@ -191,18 +203,26 @@ ansible_facts:
             reasons: {}
         devices:
           description:
-            - RDMA devices by name, ports by number. C(gids) are the rows that hold a GID; look rows up by their
-              C(index), not by their position. C(gid_table) counts all rows. C(active_mtu) is what the kernel derives
-              from the netdev's MTU.
+            - RDMA devices by name, ports by number; V(null) when sysfs cannot be read. C(kind) is V(hardware) or
+              V(software) (rxe, siw); a software device has no C(pci), but its netdev has, in C(netdev_pci). C(plane) is
+              the number of a multi-plane card's physical function, else V(null); C(bond) whether the netdev is a bond or
+              a member of one.
+            - C(gids) are the rows that hold a GID; look rows up by their C(index), not by their position. C(gid_table)
+              counts all rows; its C(hash) changes when an index comes to mean another GID, type or netdev.
+              C(active_mtu) is what the kernel derives from the netdev's MTU. With O(counters) ports have C(counters).
           returned: always
           type: dict
           sample:
             mlx5_6:
+              kind: hardware
               pci: "0000:0c:00.0"
               netdev: rdma0
+              netdev_pci: "0000:0c:00.0"
+              bond: false
               function: pf
               parent_pci: null
               vf_index: null
+              plane: null
               numa_node: 0
               pci_path: 0000:00:01.1/0000:0c:00.0
               driver: mlx5_core
@@ -215,11 +235,12 @@ ansible_facts:
                   state: ACTIVE
                   phys_state: LinkUp
                   rate_gbps: 100.0
+                  netdev: rdma0
                   active_mtu: 4096
                   rdma_cm_tos: 0
                   rdma_cm_mode: RoCE v2
                   traffic_class: {state: set, value: 41, rules: []}
-                  gid_table: {length: 256, zero: 252, unreadable: 0, reason: null}
+                  gid_table: {length: 256, zero: 252, unreadable: 0, hash: 9b74c9897bac770f, reason: null}
                   reasons: {}
                   gids:
                     - index: 3
@@ -232,27 +253,57 @@ ansible_facts:
                       reason: null
         netdevs:
           description:
-            - Network devices on a bus, and those that RDMA devices or rails use. C(sysctls) are effective values.
+            - Network devices on a bus, those that RDMA devices, rails or rows of GID tables name, and the masters of all
+              these (bonds, VRFs, bridges). Virtual netdevs of pods are left out.
+            - C(kind) is the kernel's word (V(vlan), V(bond), V(vrf), V(veth)), V(null) for a physical netdev; C(vf_of) the
+              PCI address of a VF's PF; C(vrf_table) the routing table of a VRF; C(representor) whether it stands for a VF,
+              SF or host PF in the switch of its PF.
+            - C(addresses[].origin) is V(kernel_ra) for an address from a router advertisement (kernel 5.18 and newer).
+              C(default_routes) are those of all tables, C(table) a number (254 is main), C(origin) as ip(8) names it
+              (V(ra), V(dhcp), V(static), V(boot)).
+            - C(sysctls) are effective values, as the kernel combines "all" with the interface. C(accepts_ra) follows from
+              C(accept_ra), C(forwarding) and C(disable_ipv6). With O(counters) there are C(counters).
           returned: always
           type: dict
           sample:
             rdma0:
               pci: "0000:0c:00.0"
+              ifindex: 12
+              kind: null
               mac: "b8:3f:d2:12:34:56"
               mtu: 4220
               state: up
               master: null
+              vrf_table: null
+              representor: false
+              vf_of: null
+              plane: null
               addresses:
                 - address: 10.224.12.143
                   prefix: 12
                   family: ipv4
                   scope: global
                   dynamic: false
+                  mngtmpaddr: false
+                  noprefixroute: false
                   tentative: false
+                  dad_failed: false
                   temporary: false
                   deprecated: false
                   origin: null
-              sysctls: {arp_ignore: 1, arp_announce: 2, rp_filter: 0, disable_ipv6: 0, accept_ra: 1, forwarding: 0}
+              default_routes: [{family: ipv6, gateway: "fe80::5:1", metric: 1024, table: 254, origin: ra}]
+              sysctls:
+                arp_ignore: 1
+                arp_announce: 2
+                rp_filter: 0
+                arp_filter: 0
+                accept_local: 0
+                disable_ipv6: 0
+                accept_ra: 1
+                accept_ra_defrtr: 1
+                forwarding: 0
+                autoconf: 1
+                accepts_ra: true
               sriov: {total: 8, num: 1, vfs: [{index: 0, pci: "0000:0c:00.2", netdev: rdma0v0, device: mlx5_18}]}
               qos:
                 trust: dscp
@@ -265,6 +316,30 @@ ansible_facts:
                 source: {trust: sysfs, dscp_to_priority: netlink, dcbx: netlink, pfc: netlink, ecn: sysfs}
                 reasons: {ets: the driver does not tell it}
               reasons: {}
+        routing:
+          description:
+            - C(rules) are the policy rules of this network namespace in the order of the kernel, IPv4 first; V(null) with
+              C(reason) when they cannot be read. C(from) and C(to) are V(all) or a prefix, C(table) is a number (255 local,
+              254 main, 253 default), V(null) for other actions than V(lookup) and for C(l3mdev) (VRFs).
+          returned: always
+          type: dict
+          sample:
+            rules:
+              - family: ipv4
+                priority: 32000
+                from: 198.51.100.5/32
+                to: all
+                iif: null
+                oif: null
+                fwmark: null
+                fwmask: null
+                invert: false
+                l3mdev: false
+                suppress_prefixlength: null
+                table: 1003
+                action: lookup
+                origin: static
+            reason: null
         rails:
           description: What became of each rail of O(rails); C(gid_index) is the index to use, chosen from the table.
           returned: always
