@@ -119,10 +119,7 @@ def several_addresses(context: Context):
     )
 
 
-@rule(
-    "ADDRESS-004", "warning", "An address of a rail is tentative", needs=("facts",),
-    unrehearsed="duplicate address detection ends within a second, and no second node has the address",
-)  # fmt: skip
+@rule("ADDRESS-004", "warning", "An address of a rail is tentative", needs=("facts",))
 def address_tentative(context: Context):
     """Symptom: the first job after the boot fails and the second one works; or an address never becomes usable.
 

@@ -57,24 +57,10 @@ def test_every_file_loads_and_names_known_findings(name):
     assert yaml.safe_load((FOLDER / f"{name}.yml").read_text())["name"] == name
 
 
-# Findings that no node or cluster of a rehearsal can be brought to show, and why; more such reasons stand in the rules.
-NOT_REHEARSED = {
-    "GID-005": "rows of another namespace before the own ones need an IPvlan child, and this kernel has none",
-    "GID-007": "it compares the pods of one layout; each faulty node has a layout of its own",
-    "GID-008": "an unlucky pool of placeholders is an intent, not a broken node",
-    "LINK-003": "it compares the nodes of one layout; each faulty node has a layout of its own",
-    "NAMING-003": "networks by interface name are an intent, not a broken node",
-    "NAMING-004": "it compares the nodes of one layout; each faulty node has a layout of its own",
-    "NETNS-004": "the fleet's SR-IOV operator does not take rdmaMode of a pool",
-    "QOS-008": "it speaks about a shape of the catalogue; faulty nodes have rails of their own",
-    "QOS-009": "it accompanies forced classes and is no fault by itself",
-    "TOPOLOGY-001": "the nodes' PCI tree is made so that rails and GPUs of the intent are near",
-}
-
-
 def test_every_finding_has_a_fault_or_a_reason():
+    """Why no node or cluster of a rehearsal can be brought to show a finding stands in its rule (unrehearsed)."""
     rehearsed = {Catalogue().get(name).finding for name in Catalogue().names()} - {None}
-    reasons = {name for name, rule in RULES.items() if getattr(rule, "unrehearsed", None)} | set(NOT_REHEARSED)
+    reasons = {name for name, rule in RULES.items() if rule.unrehearsed}
     assert rehearsed | reasons == set(RULES)
     assert not rehearsed & reasons
 
