@@ -82,6 +82,8 @@ def read_driver(tree: Tree) -> dict:
 def _loaded_stack(tree: Tree, result: dict, reasons: dict) -> None:
     loaded = [name for name in ("mlx_compat", *_CORE) if tree.exists(f"/sys/module/{name}")]
     result["out_of_tree"] = {name: _out_of_tree(tree, name) for name in _CORE if name in loaded}
+    if None in result["out_of_tree"].values():
+        reasons["out_of_tree"] = "a module has no file taint"
     if "mlx_compat" in loaded:
         result["flavour"] = "doca_ofed"
     elif any(result["out_of_tree"].values()):

@@ -39,6 +39,7 @@ def test_the_driver_stack(node, modules, symbols, flavour, check):
     told = read_driver(node.tree())
     assert (told["flavour"], told["gid_netns_check"]) == (flavour, check)
     assert (check is None) == ("gid_netns_check" in told["reasons"])
+    assert (None in told["out_of_tree"].values()) == ("out_of_tree" in told["reasons"])
 
 
 def test_modules_from_outside_the_kernel_without_the_vendor_s_are_unknown(node):
@@ -48,6 +49,7 @@ def test_modules_from_outside_the_kernel_without_the_vendor_s_are_unknown(node):
     told = read_driver(node.tree())
     assert told["out_of_tree"] == {"mlx5_core": False, "ib_core": True} and told["srcversion"] == "533BB7E5866E"
     assert told["flavour"] == "unknown" and "outside the kernel" in told["reasons"]["flavour"]
+    assert "out_of_tree" not in told["reasons"]
     node.add("/sys/module/mlx_compat/version = 24.10")
     assert read_driver(node.tree())["flavour"] == "doca_ofed"
     node.add("/sys/module/ib_core/taint =")
