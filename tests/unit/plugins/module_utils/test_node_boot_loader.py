@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
+import subprocess
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils import boot_entries, boot_loader, grub_script
-from ansible_collections.railyard.rdma.plugins.module_utils.grub_parser import ScriptError
+from ansible_collections.railyard.rdma.plugins.module_utils.grub_parser import Parser, ScriptError
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 # As update-grub of Debian 12 and Ubuntu 22.04 writes it, shortened to what decides something.
@@ -472,6 +474,16 @@ def test_no_script_makes_the_reader_fail(text, environment):
                 assert set(script.boot(entry)) == {"image", "arguments", "initrd"}
     except ScriptError:
         pass
+
+
+@pytest.mark.skipif(shutil.which("grub-script-check") is None, reason="grub-common is not installed")
+@settings(max_examples=60, deadline=None)
+@given(SCRIPTS.filter(lambda text: "\0" not in text))
+def test_what_grub_itself_takes_for_a_script_is_understood(text):
+    text = text.encode("ascii", "ignore").decode() + "\n"
+    checked = subprocess.run(["grub-script-check"], input=text.encode(), capture_output=True)
+    if checked.returncode == 0:
+        Parser(text).parse()
 
 
 @given(st.text(max_size=200), st.binary(max_size=200), st.text(max_size=20), st.text(max_size=20))

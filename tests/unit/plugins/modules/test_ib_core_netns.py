@@ -339,6 +339,26 @@ def test_a_kernel_argument_is_taken_out_of_the_file_that_feeds_it(grub, capsys):
     assert again["changed"] is False, "the running line does not count when the next one is known to be clean"
 
 
+@pytest.mark.parametrize("step", ["before the generator", "after the generator"])
+def test_killed_around_the_generator_the_next_run_finishes(grub, programs, capsys, step):
+    update_grub = programs["update-grub"]
+
+    def dying(arguments):
+        if step == "after the generator":
+            update_grub(arguments)
+        raise Killed
+
+    programs["update-grub"] = dying
+    with pytest.raises(Killed):
+        set_mode(grub, capsys, take_over=True)
+    assert b"netns_mode" not in read(grub, "/etc/default/grub") and configured(grub) == "exclusive"
+    programs["update-grub"] = update_grub
+    again = set_mode(grub, capsys, take_over=True)
+    assert again["changed"] is (step == "before the generator")
+    assert b"netns_mode" not in read(grub, "/boot/grub/grub.cfg")
+    assert set_mode(grub, capsys)["changed"] is False
+
+
 def test_an_argument_that_stays_puts_everything_back(grub, capsys):
     """A cloud image's grub.d file overrides /etc/default/grub, so what was edited never arrives."""
     grub_cfg = GRUB.format(more=" ib_core.netns_mode=1")
