@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "down", parents=[state], help="end the fleet, also after a crash, and remove its files but the logs"
     )
     commands.add_parser("status", parents=[state], help="show the parts; exit code 1 when one is not well")
-    commands.add_parser("faults", help="list the faults with the finding that each must give")
+    commands.add_parser("faults", help="list the faults with what each must give")
     run = commands.add_parser("run", parents=[state, nodes], help="fleet up, the playbook twice, verdict, fleet down")
     run.add_argument(
         "-i", "--inventory", type=Path, action="append", help="may be repeated (default: inventories/rehearsal)"
@@ -107,14 +107,18 @@ def faults_of(words: list[str]) -> dict[str, list[str]]:
 
 
 def list_faults() -> str:
-    """One paragraph for each fault: name, finding, mode that it needs, what happens, source."""
+    """One paragraph for each fault: name, finding or outcome, what it needs of the intent, what happens, source."""
     catalogue, lines = faults.Catalogue(), []
     for name in catalogue.names():
         fault = catalogue.get(name)
-        where = "" if fault.rail is None else f" on rail {fault.rail}"
-        needs = f" (in {fault.mode} mode)" if fault.mode else ""
+        ends = (
+            fault.finding or f'prepare_nodes {"fails" if fault.outcome["failed"] else "says"} "{fault.outcome["says"]}"'
+        )
+        where = "" if fault.rail is None or fault.finding is None else f" on rail {fault.rail}"
+        needed = ([f"in {fault.mode} mode"] if fault.mode else []) + [f"{k}: {v}" for k, v in fault.intent.items()]
+        needs = f" ({', '.join(needed)})" if needed else ""
         follows = f", with it {', '.join(fault.also)}" if fault.also else ""
-        lines += [f"{name}: {fault.finding}{where}{needs}{follows}", f"    {fault.about}"]
+        lines += [f"{name}: {ends}{where}{needs}{follows}", f"    {fault.about}"]
         lines += [f"    Source: {'; '.join(fault.source)}", ""]
     return "\n".join(lines[:-1])
 

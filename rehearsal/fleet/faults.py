@@ -2,16 +2,19 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fault catalogue, rehearsal/faults/NAME.yml: what is broken on a node, and the finding that must then appear.
+"""The fault catalogue, rehearsal/faults/NAME.yml: what is broken on a node, and the finding that must then appear, or
+what preparing the node must end in.
 
-A fault goes the way that a real one goes: files on the node's disk, its kernel line, writes to its sysfs, what its
-firmware and its slots offer, objects in the API. Nothing of it reaches the product otherwise.
+A fault goes the way that a real one goes: files on the node's disk, its kernel line, commands that somebody ran, writes
+to its sysfs, a full file system, what its firmware, its slots and its distribution offer, objects in the API. Nothing of
+it reaches the product otherwise. The content of ``inject`` is checked by rehearsal.fleet.injections.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +22,19 @@ import yaml
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_model, rail_operator
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
 
+from rehearsal.fleet import injections, installed
 from rehearsal.fleet.errors import FleetError
+from rehearsal.fleet.injections import INJECT, MODES, is_kind, keys, number, texts_only
 
 FOLDER = Path(__file__).resolve().parents[1] / "faults"
-MODES = ("shared", "exclusive")
-BEFORE, AFTER = "before_image", "after_image"
-REQUIRED = ("name", "about", "source", "finding", "inject")
-OPTIONAL = ("also", "rail", "mode")
-INJECT = ("files", "kernel_line", "sysfs", "spec", "objects", "patches")
-FILE_KEYS, WRITE_KEYS = ("path", "content", "when"), ("path", "value")
-SPEC = ("num_vfs_max", "absent_rail")
-PATCH_KEYS = ("apiVersion", "kind", "name", "namespace", "patch")
+REQUIRED = ("name", "about", "source", "inject")
+OPTIONAL = ("finding", "outcome", "also", "rail", "mode", "intent")
+OUTCOME = ("failed", "says", "boots")
 # What a text may name, as <word>: of the node, of the fault's rail, and of the intent that the node's host has.
-OF_NODE, OF_RAIL = ("node",), ("pci",)
-OF_INTENT = ("wanted_value", "other_value", "mtu", "network", "network_namespace", "resource", "pool", "pool_type")
+OF_NODE, OF_RAIL = ("node", "kernel"), ("pci",)
+OF_MODE = ("wanted_value", "other_value", "wanted_mode", "other_mode")
+OF_LAYOUT = ("network", "network_namespace", "resource", "pool", "pool_type")
+OF_INTENT = (*OF_MODE, "mtu", *OF_LAYOUT)
 _PLACEHOLDER = re.compile(r"<([a-z_]+)>")
 
 
@@ -42,25 +44,39 @@ class Fault:
 
     :param about: what happens on a real node.
     :param source: public issues or documents that tell of it.
-    :param finding: id that must appear for the node, and for ``rail`` when that is not None.
+    :param finding: id that must appear for the node, and for ``rail`` when that is not None; None for a fault that
+        no look finds, only the attempt to prepare the node.
+    :param outcome: what prepare_nodes with rdma_netns_reboot_allowed must then end in, ``{failed, says, boots,
+        variables}``: whether the host fails, a text that the output must have, how often the node has booted
+        afterwards. None for a fault with a finding.
     :param also: ids that follow from it on the same node.
     :param mode: the netns mode that the node's intent must have, None when any will do.
-    :param inject: ``{files, kernel_line, sysfs, spec, objects, patches}``, each optional, see docs/rehearsal.md.
+    :param intent: other variables that the host must have.
+    :param inject: see docs/rehearsal.md.
     """
 
     name: str
     about: str
     source: tuple[str, ...]
-    finding: str
+    finding: str | None
     inject: dict[str, Any]
+    outcome: dict[str, Any] | None = None
     also: tuple[str, ...] = ()
     rail: int | None = None
     mode: str | None = None
+    intent: dict[str, Any] = field(default_factory=dict)
 
     @property
     def placeholders(self) -> set[str]:
         """The words in angle brackets of all its texts."""
         return {word for text in _texts(self.inject) for word in _PLACEHOLDER.findall(text)}
+
+    @property
+    def shows_on_the_node(self) -> bool:
+        """Whether it needs no cluster: neither to be there nor to be found."""
+        if any(key in self.inject for key in injections.OF_CLUSTER):
+            return False
+        return self.finding is None or RULES[self.finding].needs == ("facts",)
 
 
 class Catalogue:
@@ -87,44 +103,52 @@ class Catalogue:
 
 def parse(data: Any, where: str, name: str) -> Fault:
     """Check the content of a fault's file. FleetError."""
-    _keys(data, where, REQUIRED, OPTIONAL)
+    keys(data, where, REQUIRED, OPTIONAL)
     for key in ("name", "about"):
-        _is(data[key], str, f"{where}: {key}", "a text")
+        is_kind(data[key], str, f"{where}: {key}", "a text")
     if data["name"] != name:
         raise FleetError(f"{where}: name: got {data['name']!r}, must be the file's, {name!r}")
     for key in ("source", "also"):
-        _texts_only(data.get(key, []), f"{where}: {key}")
+        texts_only(data.get(key, []), f"{where}: {key}")
     if not data["source"]:
         raise FleetError(f"{where}: source: got none, must name at least one public source")
-    for finding in (data["finding"], *data.get("also", [])):
+    if ("finding" in data) == ("outcome" in data):
+        raise FleetError(f"{where}: got {'both' if 'finding' in data else 'neither'}, must have finding or outcome")
+    for finding in ([data["finding"]] if "finding" in data else []) + data.get("also", []):
         if finding not in RULES:
             raise FleetError(f"{where}: finding {finding!r} does not exist; known are {', '.join(sorted(RULES))}")
+    if "outcome" in data:
+        _check_outcome(data["outcome"], f"{where}: outcome")
     rail, mode = data.get("rail"), data.get("mode")
     if rail is not None:
-        _number(rail, f"{where}: rail")
+        number(rail, f"{where}: rail")
     if mode is not None and mode not in MODES:
         raise FleetError(f"{where}: mode: got {mode!r}, allowed are {', '.join(MODES)}")
-    inject = data["inject"]
-    _keys(inject, f"{where}: inject", (), INJECT)
-    if not inject:
-        raise FleetError(f"{where}: inject: got nothing, allowed are {', '.join(INJECT)}")
-    for key, value in inject.items():
-        _CHECKS[key](value, f"{where}: inject.{key}")
+    is_kind(data.get("intent", {}), dict, f"{where}: intent", "a mapping")
+    injections.check(data["inject"], f"{where}: inject")
     fault = Fault(
-        name, " ".join(data["about"].split()), tuple(data["source"]), data["finding"], inject,
-        tuple(data.get("also", [])), rail, mode,
+        name, " ".join(data["about"].split()), tuple(data["source"]), data.get("finding"), data["inject"],
+        data.get("outcome"), tuple(data.get("also", [])), rail, mode, data.get("intent", {}),
     )  # fmt: skip
     known = (*OF_NODE, *OF_RAIL, *OF_INTENT)
     for word in sorted(fault.placeholders - set(known)):
         raise FleetError(f"{where}: <{word}> is not known; allowed are {', '.join(f'<{k}>' for k in known)}")
-    if rail is None and fault.placeholders - set(OF_NODE) - {"wanted_value", "other_value", "mtu"}:
+    if rail is None and fault.placeholders & {*OF_RAIL, *OF_LAYOUT}:
         raise FleetError(f"{where}: rail is missing, since the texts speak of a rail's values")
     return fault
 
 
+def _check_outcome(value: Any, where: str) -> None:
+    keys(value, where, OUTCOME, ("variables",))
+    is_kind(value["failed"], bool, f"{where}.failed", "true or false")
+    is_kind(value["says"], str, f"{where}.says", "a text")
+    number(value["boots"], f"{where}.boots")
+    is_kind(value.get("variables", {}), dict, f"{where}.variables", "a mapping")
+
+
 def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) -> dict[str, Any]:
-    """A node's spec with its faults: ``faults`` (names) and ``inject``, ``{files, kernel_line, sysfs, objects,
-    patches}`` with all words replaced.
+    """A node's spec with its faults: ``faults`` (names), changes of the hardware and of what is installed, and
+    ``inject`` with all words replaced.
 
     :param variables: the host's inventory variables; read only for what a fault needs of the intent. FleetError when
         they do not give it.
@@ -136,12 +160,11 @@ def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) 
         words = _words(spec, fault, variables)
         for key, rows in inject.items():
             rows += _filled(fault.inject.get(key, []), words)
-        changes = fault.inject.get("spec", {})
-        if "num_vfs_max" in changes:
-            result["num_vfs_max"] = changes["num_vfs_max"]
+        changes = dict(fault.inject.get("spec", {}))
         if "absent_rail" in changes:
             _rail_of(spec, fault, changes["absent_rail"])
-            absent.add(changes["absent_rail"])
+            absent.add(changes.pop("absent_rail"))
+        result = installed.with_choices(result, changes)
     result["rails"] = [row for number, row in enumerate(spec["rails"]) if number not in absent]
     if not result["rails"]:
         raise FleetError(f"host {spec['name']}: its faults leave it no rail, and a node must have one")
@@ -149,7 +172,12 @@ def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) 
 
 
 def _words(spec: dict[str, Any], fault: Fault, variables: dict[str, Any]) -> dict[str, str]:
-    words = {"node": spec["name"]}
+    words = {"node": spec["name"], "kernel": os.uname().release}
+    for key, wanted in fault.intent.items():
+        if variables.get(key) != wanted:
+            raise FleetError(
+                f"host {spec['name']}: fault {fault.name} needs {key}: {wanted!r}, got {variables.get(key)!r}"
+            )
     if fault.rail is not None:
         words["pci"] = _rail_of(spec, fault, fault.rail)["pci"]
     if fault.mode is None and not fault.placeholders & set(OF_INTENT):
@@ -162,7 +190,9 @@ def _words(spec: dict[str, Any], fault: Fault, variables: dict[str, Any]) -> dic
             f"host {spec['name']}: fault {fault.name} needs rails_netns_mode {wanted}, the intent has {mode}"
         )
     value = {"shared": "1", "exclusive": "0"}  # ib_core: netns_mode is the boolean "shared"
-    words |= {"wanted_value": value.pop(mode), "other_value": value.popitem()[1], "mtu": str(layout["mtu"] or "")}
+    other = next(name for name in MODES if name != mode)
+    words |= {"wanted_value": value[mode], "other_value": value[other], "wanted_mode": mode, "other_mode": other}
+    words["mtu"] = str(layout["mtu"] or "")
     if fault.rail is not None:
         rail = layout["rails"][fault.rail]
         pool = next((p for p in layout["pools"] or [] if not p.get("rails") or fault.rail in p["rails"]), {})
@@ -212,90 +242,3 @@ def _filled(value: Any, words: dict[str, str]) -> Any:
     if isinstance(value, list):
         return [_filled(item, words) for item in value]
     return _PLACEHOLDER.sub(lambda match: words[match[1]], value) if isinstance(value, str) else value
-
-
-def _keys(value: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
-    _is(value, dict, where, "a mapping")
-    for key in value:
-        if key not in (*required, *optional):
-            raise FleetError(f"{where}: key {key!r} is not known; allowed are {', '.join((*required, *optional))}")
-    for key in required:
-        if key not in value:
-            raise FleetError(f"{where}: key {key!r} is missing; needed are {', '.join(required)}")
-
-
-def _is(value: Any, kind: type, where: str, allowed: str) -> None:
-    if not isinstance(value, kind):
-        raise FleetError(f"{where}: got {value!r}, must be {allowed}")
-
-
-def _number(value: Any, where: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise FleetError(f"{where}: got {value!r}, must be a number from 0")
-
-
-def _texts_only(value: Any, where: str) -> None:
-    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise FleetError(f"{where}: got {value!r}, must be a list of texts")
-
-
-def _rows(value: Any, where: str, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
-    _is(value, list, where, "a list")
-    for number, row in enumerate(value):
-        _keys(row, f"{where}[{number}]", required, optional)
-
-
-def _files(value: Any, where: str) -> None:
-    _rows(value, where, FILE_KEYS)
-    for number, row in enumerate(value):
-        _absolute(row["path"], f"{where}[{number}].path", "/")
-        _is(row["content"], str, f"{where}[{number}].content", "a text")
-        if row["when"] not in (BEFORE, AFTER):
-            raise FleetError(f"{where}[{number}].when: got {row['when']!r}, allowed are {BEFORE}, {AFTER}")
-
-
-def _sysfs(value: Any, where: str) -> None:
-    _rows(value, where, WRITE_KEYS)
-    for number, row in enumerate(value):
-        _absolute(row["path"], f"{where}[{number}].path", "/sys/")
-        _is(row["value"], str, f"{where}[{number}].value", "a text in quotes")
-
-
-def _absolute(value: Any, where: str, start: str) -> None:
-    if not isinstance(value, str) or not value.startswith(start) or ".." in value.split("/"):
-        raise FleetError(f"{where}: got {value!r}, must be a path that starts with {start}, without '..'")
-
-
-def _spec(value: Any, where: str) -> None:
-    _keys(value, where, (), SPEC)
-    for key, number in value.items():
-        _number(number, f"{where}.{key}")
-
-
-def _objects(value: Any, where: str) -> None:
-    _is(value, list, where, "a list")
-    for number, row in enumerate(value):
-        _is(row, dict, f"{where}[{number}]", "an object of the API")
-        for key in ("apiVersion", "kind"):
-            _is(row.get(key), str, f"{where}[{number}].{key}", "a text")
-        name = (row.get("metadata") or {}).get("name")
-        _is(name, str, f"{where}[{number}].metadata.name", "a text")
-
-
-def _patches(value: Any, where: str) -> None:
-    _rows(value, where, tuple(key for key in PATCH_KEYS if key != "namespace"), ("namespace",))
-    for number, row in enumerate(value):
-        for key in PATCH_KEYS[:-1]:
-            if key in row:
-                _is(row[key], str, f"{where}[{number}].{key}", "a text")
-        _is(row["patch"], dict, f"{where}[{number}].patch", "a mapping")
-
-
-_CHECKS = {
-    "files": _files,
-    "kernel_line": _texts_only,
-    "sysfs": _sysfs,
-    "spec": _spec,
-    "objects": _objects,
-    "patches": _patches,
-}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from rehearsal.machine import linux, system
 
 def put_on_disk(root: Path, spec: dict[str, Any], when: str, write: Callable[..., None]) -> None:
     """What was there when the boot image was built (``before_image``), or came later (``after_image``): files, then
-    commands. The kernel line goes with the former; a full and a read-only file system end the latter.
+    commands. The kernel line goes with the former; commands of every boot (/etc/rc.local), and a full or a read-only file
+    system end the latter.
     """
     inject = spec.get("inject") or {}
     for row in inject.get("files", []):
@@ -34,6 +36,9 @@ def put_on_disk(root: Path, spec: dict[str, Any], when: str, write: Callable[...
         if row["when"] == when:
             system.run(root, row["argv"])
     if when == "after_image":
+        at_boot = [shlex.join(row["argv"]) for row in inject.get("commands", []) if row["when"] == "boot"]
+        if at_boot:
+            write(root / "etc/rc.local", "\n".join(["#!/bin/sh -e", *at_boot, ""]), 0o755)
         for row in inject.get("fill", []):
             fill(root / row["path"].lstrip("/"), row["leave_kib"])
         for path in inject.get("read_only", []):

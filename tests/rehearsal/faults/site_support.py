@@ -1,0 +1,79 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A fleet of faulty nodes and the playbooks over it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from rehearsal.fleet.state import State
+
+ROOT = Path(__file__).resolve().parents[3]
+RAILS = [
+    {"pci": "0000:0c:00.0", "netdev": "rdma0", "gpu_pci": "0000:0f:00.0"},
+    {"pci": "0000:2a:00.0", "netdev": "rdma1", "gpu_pci": "0000:2d:00.0"},
+]
+SHARED = {
+    "rails": RAILS, "rails_network": "sriov", "rails_resource_scope": "rail", "rails_mtu": 4220,
+    "rails_ip_family": "ipv4", "rails_traffic_class": 41, "rails_max_unavailable": "100%",
+}  # fmt: skip
+
+
+def host(mode: str, group: str, **variables: Any) -> dict[str, Any]:
+    """Variables of a node; the nodes of a group have one layout."""
+    return {
+        "rails_netns_mode": mode,
+        "rehearsal_initial_mode": mode,
+        "rails_resource_name": f"vf-{group}",
+        "rails_node_selector": {"rehearsal/rails": group},
+        **variables,
+    }
+
+
+class Site:
+    """A fleet of the hosts and the plays over it."""
+
+    def __init__(self, folder: Path, hosts: dict[str, dict[str, Any]]) -> None:
+        self.state, self.inventory = State(folder / "state"), folder / "hosts.json"
+        data = {"all": {"vars": SHARED, "children": {"gpu_nodes": {"hosts": hosts}}}}
+        self.inventory.write_text(json.dumps(data))
+
+    def up(self, *words: str) -> str:
+        return self._run(sys.executable, "-m", "rehearsal", "up", *self._state, "-i", str(self.inventory), *words)
+
+    def down(self) -> None:
+        self._run(sys.executable, "-m", "rehearsal", "down", *self._state)
+
+    @property
+    def _state(self) -> list[str]:
+        return ["--state", str(self.state.folder)]
+
+    def play(self, *playbooks: Path, code: int = 0, forks: int = 4, **variables: object) -> str:
+        """Run playbooks; their output. Fails the test on another exit code."""
+        sources = ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        words = [*map(str, playbooks), *sources, "-f", str(forks), "-e", json.dumps(variables)]
+        return self._run(program, *words, code=code)
+
+    def result(self, playbook: str, name: str, **variables: object) -> tuple[Any, str]:
+        """What a playbook of this folder writes to its ``result``, and its output."""
+        path = self.inventory.parent / f"{name}.json"
+        text = self.play(Path(__file__).parent / playbook, forks=8, result=str(path), **variables)
+        return json.loads(path.read_text()), text
+
+    def _run(self, *command: str, code: int = 0) -> str:
+        environment = {
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        }
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        assert done.returncode == code, done.stdout[-6000:] + done.stderr[-3000:]
+        return done.stdout
