@@ -114,7 +114,7 @@ ansible_facts:
               network namespaces are not listed.
           returned: always
           type: dict
-          sample: {devices: "no RDMA device; exclusive mode: devices that were moved to other network namespaces (pods) are not listed"}
+          sample: {devices: ib_core is not loaded}
         kernel:
           description: Release of the running kernel, V(null) for another root.
           returned: always
