@@ -1,0 +1,123 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Root file systems and /boot of the machines, built once from this machine's own Debian sources and kept in
+.cache/vm/DIGEST.
+
+DIGEST is over everything that defines them: the files of this folder that the build reads, the list of packages and the
+Debian release. The build needs root (mmdebstrap lays the files down with their owners).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[2] / ".cache" / "vm"
+MACHINES = ("vm-initramfs", "vm-dracut")  # as customize.sh makes them
+PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
+PACKAGES = (
+    "systemd-sysv", "udev", "kmod", "linux-image-amd64", "initramfs-tools", "openssh-server", "python3", "iproute2",
+    "grub-pc-bin", "grub2-common", "rdma-core", "ibverbs-providers", "ibverbs-utils", "perftest", "iputils-ping",
+    "tcpdump", "ethtool", "pciutils", "containernetworking-plugins",
+)  # fmt: skip
+_TMPFS = Path("/dev/shm")
+_SPACE = 3 << 30
+
+
+class BuildError(Exception):
+    """The file systems cannot be built; the text says why."""
+
+
+def sources() -> tuple[str, str]:
+    """Return ``(release, sources.list lines)`` of Debian as this machine's apt knows it; BuildError without any."""
+    lines = subprocess.run([HERE.parent / "debian-sources.sh"], capture_output=True, text=True, check=True).stdout
+    # The plain release comes without a suffix such as -updates; the first word after the URI.
+    releases = [line.partition("] ")[2].split()[1] for line in lines.splitlines() if "] " in line]
+    plain = [release for release in releases if "-" not in release]
+    if not plain:
+        raise BuildError(
+            "apt knows no Debian sources here: run apt-get update, or name a file of Debian sources in VM_DEBIAN_SOURCES"
+        )
+    return plain[0], lines
+
+
+def digest(release: str) -> str:
+    """Return the name of the cache folder for what would be built now."""
+    total = hashlib.sha256(f"{release} {' '.join(PACKAGES)}".encode())
+    for path in sorted([HERE / "customize.sh", *(HERE / "guest").rglob("*")]):
+        if path.is_file():
+            total.update(f"\n{path.relative_to(HERE)}\n".encode() + path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def problem() -> str | None:
+    """Return why nothing can be built here, None when it can."""
+    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    if missing:
+        return f"missing Debian packages: {' '.join(missing)}"
+    if os.geteuid() != 0:
+        return "the root file systems are built as root only"
+    return None
+
+
+def build(say: Callable[[str], None]) -> Path:
+    """Return the folder with ``MACHINE.root.img``, ``MACHINE.boot.img``, ``grub.img``, ``known_hosts`` and
+    ``id_ed25519``; build it unless it is there. Older ones are removed after a build.
+
+    :raises BuildError: with the end of the build's log.
+    """
+    release, lines = sources()
+    folder = CACHE / digest(release)
+    if folder.is_dir():
+        return folder
+    reason = problem()
+    if reason:
+        raise BuildError(reason)
+    say(f"building the root file systems from Debian {release} (once, about two minutes)")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as name:
+        out = Path(name)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vm", "-f", out / "id_ed25519"], check=True
+        )
+        (out / "sources.list").write_text(lines, encoding="utf-8")
+        _run_mmdebstrap(release, out)
+        for file in out.iterdir():
+            os.utime(file)
+        old = [
+            path for path in CACHE.iterdir() if path.is_dir() and len(path.name) == len(folder.name) and path != folder
+        ]
+        out.chmod(0o755)
+        os.rename(out, folder)  # complete or not there
+        out.mkdir()  # what TemporaryDirectory removes
+        for path in old:
+            shutil.rmtree(path)
+    return folder
+
+
+def _run_mmdebstrap(release: str, out: Path) -> None:
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=null"]
+    command += [f"--include={','.join(PACKAGES)}", f"--dpkgopt={HERE / 'guest' / 'dpkg.cfg'}"]
+    command += ['--aptopt=Apt::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    # The kernel package builds a first image: small from the start.
+    command += [f"--essential-hook=copy-in {HERE}/guest/initramfs-tools/etc/initramfs-tools /etc"]
+    command += [f'--customize-hook="{HERE}/customize.sh" "$1" "{out}"', release, "/dev/null", str(out / "sources.list")]
+    # In memory where there is room: unpacking packages is mostly waiting for the disk.
+    roomy = _TMPFS.is_dir() and shutil.disk_usage(_TMPFS).free > _SPACE
+    environment = {**os.environ, "TMPDIR": str(_TMPFS if roomy else out), "DEBIAN_FRONTEND": "noninteractive"}
+    log = CACHE / "build.log"
+    with open(log, "wb") as stream:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, check=False
+        )
+    if done.returncode != 0:
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+        raise BuildError("mmdebstrap failed, see " + str(log) + ":\n" + "\n".join("    " + line for line in tail))
