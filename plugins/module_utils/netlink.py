@@ -11,6 +11,7 @@ Message layouts: linux/netlink.h, linux/rtnetlink.h, linux/if_link.h and linux/i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -20,7 +21,7 @@ from typing import Any, Callable
 
 _SOL_NETLINK, _GET_STRICT_CHK = 270, 12
 _RTM_GETLINK, _RTM_GETADDR = 18, 22
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
+_NLMSG_ERROR, _NLMSG_DONE, _NLMSG_MIN_TYPE = 2, 3, 16
 _NLM_F_REQUEST, _NLM_F_DUMP, _NLM_F_DUMP_INTR = 0x1, 0x300, 0x10
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -37,20 +38,37 @@ _SCOPES = {0: "global", 200: "site", 253: "link", 254: "host", 255: "nowhere"}
 _ORIGINS = {1: "kernel_lo", 2: "kernel_ra", 3: "kernel_ll"}
 _TIMEOUT_SECONDS = 10.0
 _ATTEMPTS = 5
-_MOST_MESSAGES = 500_000
+_MOST_MESSAGES = 3_000_000
 
 
 def parse_messages(data: bytes) -> list[tuple[int, int, bytes]]:
     """Split a netlink datagram into ``(type, flags, payload)``; stops at the first malformed header."""
+    return select_messages(data)[1]
+
+
+def select_messages(data: bytes, only: tuple[int, int] | None = None) -> tuple[int, list[tuple[int, int, bytes]]]:
+    """Split a netlink datagram into its number of messages and ``[(type, flags, payload)]``.
+
+    :param only: ``(offset, value)``: messages of a table whose payload has another byte there are left out.
+    """
     messages = []
-    offset = 0
-    while offset + _HEADER.size <= len(data):
+    offset = count = 0
+    end = len(data)
+    while offset + 16 <= end:
         length, kind, flags, _sequence, _port = _HEADER.unpack_from(data, offset)
-        if length < _HEADER.size or offset + length > len(data):
+        if length < 16 or offset + length > end:
             break
-        messages.append((kind, flags, data[offset + _HEADER.size : offset + length]))
+        count += 1
+        if (
+            only is None
+            or length <= 16 + only[0]
+            or data[offset + 16 + only[0]] == only[1]
+            or kind < _NLMSG_MIN_TYPE
+            or flags & _NLM_F_DUMP_INTR
+        ):
+            messages.append((kind, flags, data[offset + 16 : offset + length]))
         offset += (length + 3) & ~3
-    return messages
+    return count, messages
 
 
 def parse_attributes(data: bytes, offset: int = 0, wanted=None) -> list[tuple[int, bytes]]:
@@ -166,11 +184,7 @@ def read_addresses(indexes) -> dict[int, list[dict]]:
 
 
 class Dump:
-    """A netlink socket for dump requests. Raises OSError, also when the kernel does not answer in time.
-
-    ``strict`` tells whether the kernel checks requests strictly, which includes that it applies their filters
-    (NETLINK_GET_STRICT_CHK, Linux 4.20); older ones answer with everything.
-    """
+    """A netlink socket for dump requests. Raises OSError, also when the kernel does not answer in time."""
 
     def __init__(self, protocol: int = socket.NETLINK_ROUTE) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
@@ -178,11 +192,8 @@ class Dump:
         try:
             self._socket.settimeout(_TIMEOUT_SECONDS)
             self._socket.bind((0, 0))
-            try:
+            with contextlib.suppress(OSError):  # before Linux 4.20; strict kernels do not guess what a request means
                 self._socket.setsockopt(_SOL_NETLINK, _GET_STRICT_CHK, 1)
-                self.strict = True
-            except OSError:
-                self.strict = False
         except OSError:
             self._socket.close()
             raise
@@ -193,20 +204,28 @@ class Dump:
     def __exit__(self, *_error) -> None:
         self._socket.close()
 
-    def run(self, kind: int, body: bytes, parse: Callable[[bytes], Any], most: int = _MOST_MESSAGES) -> list:
-        """Dump once and return what ``parse`` makes of each answer's payload, without None.
+    def run(
+        self,
+        kind: int,
+        body: bytes,
+        parse: Callable[[bytes], Any],
+        most: int = _MOST_MESSAGES,
+        only: tuple[int, int] | None = None,
+    ) -> list:
+        """Dump once and return what ``parse`` makes of each answer's payload, without None; ``only`` (see
+        :func:`select_messages`) leaves most of a large table out at little cost.
 
         Repeats it when the kernel says that the tables changed meanwhile; takes the last answer when they never stand
         still. Raises OSError (EOVERFLOW) beyond ``most`` messages, so that no table can exhaust the machine.
         """
         result: list = []
         for _attempt in range(_ATTEMPTS):
-            result, interrupted = self._once(kind, body, parse, most)
+            result, interrupted = self._once(kind, body, parse, most, only)
             if not interrupted:
                 break
         return result
 
-    def _once(self, kind: int, body: bytes, parse, most: int) -> tuple[list, bool]:
+    def _once(self, kind: int, body: bytes, parse, most: int, only) -> tuple[list, bool]:
         interrupted = False
         result = []
         count = 0
@@ -215,8 +234,8 @@ class Dump:
         header = _HEADER.pack(_HEADER.size + len(body), kind, _NLM_F_REQUEST | _NLM_F_DUMP, self._sequence, 0)
         self._socket.send(header + body)
         while True:
-            messages = parse_messages(self._socket.recv(1 << 18))
-            if not messages:
+            received, messages = select_messages(self._socket.recv(1 << 18), only)
+            if not received:
                 raise OSError(errno.EBADMSG, "malformed netlink answer")
             for answer, flags, payload in messages:
                 interrupted = interrupted or bool(flags & _NLM_F_DUMP_INTR)
@@ -228,7 +247,7 @@ class Dump:
                 parsed = parse(payload)
                 if parsed is not None:
                     result.append(parsed)
-            count += len(messages)
+            count += received
             if count > most:
                 raise OSError(errno.EOVERFLOW, f"more than {most} netlink answers")
             if time.monotonic() > deadline:

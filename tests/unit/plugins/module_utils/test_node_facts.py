@@ -230,6 +230,7 @@ def test_address_messages():
 @given(st.binary())
 def test_no_message_makes_the_netlink_parsers_fail(data):
     netlink.parse_messages(data)
+    netlink.select_messages(data, (1, 0))
     netlink.parse_attributes(data)
     netlink.parse_link(data)
     netlink.parse_address(data)

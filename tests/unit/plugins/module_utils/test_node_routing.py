@@ -202,10 +202,10 @@ def test_rules_that_cannot_be_read_are_unknown(kernel):
     assert told["rules"] is None and "netlink" in told["reason"]
 
 
-def test_a_netdev_that_leaves_costs_only_its_own_routes(kernel):
-    one = message(24, route(attribute(4, 9), family=socket.AF_INET))
-    gone = message(3, struct.pack("=i", -errno.ENODEV))
-    kernel(gone, one + DONE, gone, DONE)
+def test_only_default_routes_are_taken_apart(kernel):
+    default = route(attribute(4, 9), family=socket.AF_INET)
+    other = route(attribute(1, b"\n\0\0\0"), attribute(4, 9), family=socket.AF_INET, length=24)
+    kernel(message(24, other) + message(24, default) + message(24, other), message(24, other) + DONE, DONE)
     told = routing.read_default_routes([7, 9])
     assert told[7] == [] and len(told[9]) == 1
 
