@@ -128,7 +128,8 @@ def finding_lines(findings: list[dict], limit: int = 30) -> list[str]:
     groups: dict[tuple, list[dict]] = {}
     for item in findings:
         # What nobody gathered makes every rule about it unknown: one line for all of them.
-        absent = item["evidence"].get("not_gathered")
+        evidence = item["evidence"]
+        absent = (evidence["not_gathered"], evidence["reason"]) if "not_gathered" in evidence else None
         rule_id = None if absent else item["id"]
         groups.setdefault((item["severity"], rule_id, item["remedy"], item["tolerated"], absent), []).append(item)
     text = []
@@ -137,8 +138,7 @@ def finding_lines(findings: list[dict], limit: int = 30) -> list[str]:
         mark = f"{severity}, tolerated" if tolerated else severity
         if absent:
             ids = sorted({item["id"] for item in items})
-            summary = f"{len(ids)} checks that need {absent} were not made, {first['summary'].rpartition(', ')[2]}"
-            text.append(f"{ids[0]} to {ids[-1]} ({mark}) {place(first)}: {summary}")
+            text.append(f"{', '.join(ids)} ({mark}) {place(first)}: not checked, {absent[1]}")
         else:
             text.append(f"{rule_id} ({mark}) {place(first)}: {first['summary']}")
         others = [other for other in dict.fromkeys(map(place, items)) if other != place(first)]

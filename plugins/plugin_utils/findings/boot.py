@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.netns import mode_evidence, wanted_mode
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.netns import mode_evidence, mode_facts, wanted_mode
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
 
@@ -36,7 +36,7 @@ def image_is_stale(context: Context):
         yield Unknown("The boot images cannot be read", {"reasons": context.facts.get("reasons")})
         return
     for image in next_images(context):
-        evidence = {"image": image, "configured": context.facts["netns_mode"].get("configured")}
+        evidence = {"image": image, "configured": mode_facts(context).get("configured")}
         if image["stale"] is None:
             yield Unknown(f"It is not known whether {image['path']} carries the RDMA option", evidence)
         elif image["stale"]:
@@ -66,7 +66,7 @@ def next_boot_changes_mode(context: Context):
     wanted = wanted_mode(context)
     if wanted is None:
         return
-    mode = context.facts["netns_mode"]
+    mode = mode_facts(context)
     if mode["next_boot"] is None:
         images = context.facts["boot_images"]
         # BOOT-001 speaks about images that cannot be read.
@@ -99,7 +99,7 @@ def builder_unknown(context: Context):
     wanted = wanted_mode(context)
     if wanted is None:
         return
-    if context.facts["netns_mode"]["next_boot"] == wanted:
+    if mode_facts(context)["next_boot"] == wanted:
         return
     for image in next_images(context):
         if image["builder"] in (None, "none") and (image["stale"] or image["mode"] != wanted):

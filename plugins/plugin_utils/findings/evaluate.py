@@ -35,6 +35,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
     Problem,
     Rule,
     Unknown,
+    Unreadable,
 )
 
 # Importing a subject registers its rules.
@@ -60,7 +61,8 @@ def results(rule: Rule, contexts: list[Context]) -> Iterator[tuple[Context, Prob
     for context in contexts:
         need = absent(rule, context)
         if need:
-            yield context, Unknown(f"{rule.title}: not checked, {_ABSENT[need]}", {"not_gathered": need})
+            evidence = {"not_gathered": need, "reason": _ABSENT[need]}
+            yield context, Unknown(f"{rule.title}: not checked, {_ABSENT[need]}", evidence)
         elif rule.scope == FLEET:
             groups.setdefault(context.layout["name"], []).append(context)
         else:
@@ -73,6 +75,8 @@ def results(rule: Rule, contexts: list[Context]) -> Iterator[tuple[Context, Prob
 def _run(rule: Rule, subject: Context | list[Context]) -> list[Problem | Unknown]:
     try:
         return list(rule.check(subject))
+    except Unreadable as error:
+        return [Unknown(f"{rule.title}: not checked, {error}", {"not_gathered": error.part, "reason": str(error)})]
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         # Facts may come from an older version or a cache; a shape that the rule does not know must not pass as healthy.
         return [Unknown(f"{rule.title}: cannot be judged by these facts ({type(error).__name__}: {error})")]

@@ -7,7 +7,13 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import label_selector_matches
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
+    Context,
+    Problem,
+    Unknown,
+    Unreadable,
+    rule,
+)
 
 _SHOWN = ("live", "configured", "configured_by", "kernel_line", "boot_image", "next_boot", "owners", "namespaces")
 _OPERATOR = "sriov_network_operator"
@@ -19,9 +25,17 @@ def wanted_mode(context: Context) -> str | None:
     return None if wanted == "keep" else wanted
 
 
+def mode_facts(context: Context) -> dict:
+    """The fact ``netns_mode``. :raises Unreadable: it could not be read."""
+    mode = context.facts["netns_mode"]
+    if mode is None:
+        raise Unreadable("netns_mode", (context.facts.get("reasons") or {}).get("netns_mode") or "no reason given")
+    return mode
+
+
 def mode_evidence(context: Context) -> dict:
     """Wanted, live, option files, boot image, kernel line, next boot, and everybody who sets the mode."""
-    mode = context.facts["netns_mode"]
+    mode = mode_facts(context)
     return {"wanted": wanted_mode(context), **{key: mode.get(key) for key in _SHOWN}}
 
 
@@ -46,7 +60,7 @@ def live_mode_differs(context: Context):
     wanted = wanted_mode(context)
     if wanted is None:
         return
-    mode = context.facts["netns_mode"]
+    mode = mode_facts(context)
     evidence = {**mode_evidence(context), "driver": context.facts.get("driver")}
     if mode["live"] is None:
         yield Unknown("The live RDMA netns mode cannot be read", {**evidence, "reasons": mode.get("reasons")})
@@ -83,7 +97,7 @@ def foreign_option_file(context: Context):
         return
     files = [
         owner
-        for owner in context.facts["netns_mode"]["owners"]
+        for owner in mode_facts(context)["owners"]
         if owner["hidden_by"] is None and owner["owner"] not in ("kernel_line", "boot_loader")
     ]
     foreign = [owner for owner in files if owner["owner"] != "railyard"]
@@ -121,7 +135,7 @@ def kernel_line_decides(context: Context):
     wanted = wanted_mode(context)
     if wanted is None:
         return
-    mode = context.facts["netns_mode"]
+    mode = mode_facts(context)
     # The entry that boots next counts; where the boot loader's configuration does not tell, the running kernel's line.
     value = mode.get("next_kernel_line") or mode["kernel_line"]
     if value is None:
@@ -189,7 +203,7 @@ def mode_changed_while_up(context: Context):
 
     Source: Mellanox/network-operator#942, Mellanox/network-operator#943.
     """
-    mode, before = context.facts["netns_mode"], context.before
+    mode, before = mode_facts(context), context.before
     if before is None or context.facts["boot_id"] is None or before.get("boot_id") != context.facts["boot_id"]:
         return
     was = (before.get("netns_mode") or {}).get("live")

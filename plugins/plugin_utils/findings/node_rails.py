@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
+    Context,
+    Problem,
+    Unknown,
+    Unreadable,
+)
 
 ROCE, MLX5 = "Ethernet", "mlx5_core"
 
@@ -53,13 +58,13 @@ class Hit:
 def node_rails(context: Context) -> list[NodeRail]:
     """All rails of the layout, found by PCI address and nothing else: names depend on the image.
 
-    :raises ValueError: the facts have no devices or netdevs, with the reason that they give.
+    :raises Unreadable: the facts have no devices or netdevs, with the reason that they give.
     """
     devices, netdevs = context.facts["devices"], context.facts["netdevs"]
     for name, value in (("devices", devices), ("netdevs", netdevs)):
         if value is None:
             reasons = context.facts.get("reasons") or {}
-            raise ValueError(f"the {name} could not be read: {reasons.get(name) or 'no reason given'}")
+            raise Unreadable(name, reasons.get(name) or "no reason given")
     found = []
     for intent in context.layout["rails"]:
         pci = intent["pci"]

@@ -76,6 +76,14 @@ class Unknown:
     node: str | None = None
 
 
+class Unreadable(ValueError):
+    """A whole part of the facts could not be read, so no rule that needs it can judge."""
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(f"the {part} could not be read: {reason}")
+        self.part = part
+
+
 @dataclass(frozen=True)
 class Rule:
     """A registered rule.

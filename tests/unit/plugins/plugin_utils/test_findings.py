@@ -485,3 +485,16 @@ def test_equal_findings_are_told_once_with_their_places():
     assert lines[0].startswith("CNI-001 (error) gpu-1 rail 0:")
     assert lines[1] == "    also: gpu-1 rail 1"
     assert lines[2].startswith("    remedy: ")
+
+
+def test_what_nobody_could_read_is_told_once_for_all_rules():
+    broken = {**facts(), "netdevs": None, "reasons": {"netdevs": "sysfs is not mounted"}}
+    result = evaluate([context(facts=broken), context(node="gpu-2", facts=broken)], ["facts"])
+    assert {f["severity"] for f in result} == {"unknown"} and len({f["id"] for f in result}) > 20
+    lines = [line for line in report_table.finding_lines(result) if "not checked" in line]
+    assert len(lines) == 1 and "LINK-001, " in lines[0] and "sysfs is not mounted" in lines[0]
+
+
+def test_a_node_without_facts_takes_two_lines():
+    lines = report_table.finding_lines(evaluate([context(facts=None)], ["facts"]))
+    assert len(lines) == 2 and "there are no facts of the node" in lines[0]
