@@ -39,7 +39,7 @@ GROUPS = {
     "vendor": ["no-builder", "two-global-addresses"],
     "damaged": ["damaged-boot-image", "rail-moved-away"],
     "reverse": ["strict-reverse-path"],
-    "subnet": ["no-source-rule"],
+    "subnet": ["no-source-rule", "class-for-gpu-too"],
     "arp": ["rails-answer-for-each-other"],
     "managed": ["managed-vfs-missing"],
 }
