@@ -1,6 +1,6 @@
 # The two commands that matter:
 #   make rehearse   the whole of site.yml over a simulated fleet on this machine
-#   make test       lint, unit, golden, fleet and sanity tests, molecule
+#   make test       lint, unit, golden, fleet and sanity tests, real image builders, molecule on simulated and on virtual machines
 # Both set up all they need below this checkout (.venv, .cache, collections/) and install the Debian packages that
 # scripts/system-packages.sh names. `make clean` removes it again.
 
@@ -31,8 +31,8 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help rehearse test lint unit golden fleet-tests sanity molecule oldest tarball \
-	fleet-up fleet-down docs clean system-packages
+.PHONY: help rehearse test lint unit golden fleet-tests sanity molecule vm builders oldest tarball \
+	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,9 +41,10 @@ rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTOR
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
 # Two at a time, the long ones first; each shows its output when it ends. The unit tests run in sanity and oldest.
+CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
-	$(MAKE) --no-print-directory -j2 --output-sync=target fleet-tests sanity oldest rehearse molecule lint golden tarball
-	@echo "All checks passed: fleet-tests sanity oldest rehearse molecule lint golden tarball"
+	$(MAKE) --no-print-directory -j2 --output-sync=target $(CHECKS)
+	@echo "All checks passed: $(CHECKS)"
 
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	ruff check .
@@ -70,6 +71,18 @@ oldest: .venv/test ## The oldest supported pair: ansible-core 2.19 on Python 3.1
 
 molecule: .venv/test ## molecule scenario default on rehearsal nodes
 	MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s default
+
+vm: .venv/test ## molecule scenario vm: two virtual machines with real kernels (QEMU; skipped with a reason where there is none)
+	MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s vm
+
+builders: .venv/test ## Boot images made by initramfs-tools and dracut in a Debian root
+	pytest -q -rs tests/builders
+
+benchmark: .venv/test ## Measure (docs/benchmarks.md)
+	python tests/benchmarks/gid_tables.py
+
+benchmark-tests: .venv/test ## Tests of the benchmarks themselves; they judge no times
+	pytest -q tests/benchmarks
 
 tarball: .venv/test ## Build the collection, check its content, render from the installed copy
 	scripts/test-tarball.sh
