@@ -230,7 +230,10 @@ class Rebuilder:
         """Make dracut put the option into its images, where they lack it."""
         if self.builder != "dracut" or not any(image["holds_option"] is not True for image in stale):
             return
-        cure = image_builders.dracut_cure(self.tree, self.in_files)
+        setting = self.in_files
+        if setting["by"] is None and self.module.check_mode:
+            setting = {**setting, "by": netns_mode.OUR_FILE}  # which ib_core_netns would have written before
+        cure = image_builders.dracut_cure(self.tree, setting)
         if cure is None:
             return
         path = cure["path"]

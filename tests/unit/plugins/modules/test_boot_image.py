@@ -285,6 +285,12 @@ def test_dracut_is_told_to_take_the_option_and_builds_beside_the_old_image(node,
     assert again["changed"] is False and again["configured"] == [] and len(dracut.commands) == 1
 
 
+def test_check_mode_expects_the_file_that_is_not_written_yet(node, dracut, capsys):
+    (node.root / "etc/modprobe.d/ib_core.conf").unlink()
+    planned = rebuild(node, capsys, mode="exclusive", _ansible_check_mode=True)
+    assert planned["configured"] == [CURE] and " /etc/modprobe.d/ib_core.conf " in planned["diff"][1]["after"]
+
+
 def test_dracut_that_takes_the_option_anyway_needs_no_file_of_ours(node, dracut, capsys):
     node.image.write_bytes(image(SHARED))
 
