@@ -74,7 +74,7 @@ class Run:
     def end(self, code=0):
         """Wait for the end; the words of its output. Fails the test on another exit code."""
         try:
-            assert self.process.wait(300) == code, self.text[-6000:]
+            assert self.process.wait(1200) == code, self.text[-6000:]
         finally:
             self.kill()
         return " ".join(self.text.split())
@@ -84,7 +84,7 @@ class Run:
         return int(re.search(r"gpu-1 +: ok=\d+ +changed=(\d+)", self.end(code))[1])
 
     def until(self, condition, what):
-        limit = time.monotonic() + 180
+        limit = time.monotonic() + 900  # only ends a test that would hang
         while not condition():
             assert self.process.poll() is None, f"ended before {what}: {self.text[-6000:]}"
             assert time.monotonic() < limit, f"never happened: {what}: {self.text[-6000:]}"
@@ -108,7 +108,7 @@ class Site:
 
     def command(self, *words):
         command = [sys.executable, "-m", "rehearsal", *words, "--state", str(self.state.folder)]
-        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=180)
+        done = subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def call(self, method, path, body=None, content="application/json"):
