@@ -29,7 +29,7 @@ def tools(root):
     (root.path / "etc/initramfs-tools/hooks/early").chmod(0o755)
 
     def build(compress: str = "gzip", mode: str | None = "shared"):
-        root.write("etc/initramfs-tools/conf.d/test", f"MODULES=list\nCOMPRESS={compress}\n")
+        root.write("etc/initramfs-tools/conf.d/test", f"MODULES=list\nCOMPRESS={compress}\nCOMPRESSLEVEL=1\n")
         root.set_mode(mode)
         root.run("mkinitramfs", "-o", f"/boot/{root.image.name}", root.kernel)
         return root
