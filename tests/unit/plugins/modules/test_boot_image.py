@@ -9,7 +9,12 @@ import gzip
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_loader, image_rebuild, unpackers
+from ansible_collections.railyard.rdma.plugins.module_utils import (
+    boot_loader,
+    image_rebuild,
+    image_rebuilder,
+    unpackers,
+)
 from ansible_collections.railyard.rdma.plugins.modules import boot_image
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, cpio, image
 from ansible_collections.railyard.rdma.tests.unit.plugins.modules.run_module import run
@@ -58,7 +63,7 @@ def node(tmp_path):
 @pytest.fixture
 def builder(node, monkeypatch):
     builder = Builder(node.image)
-    monkeypatch.setattr(boot_image, "can_build", lambda tree: True)
+    monkeypatch.setattr(image_rebuilder, "can_build", lambda tree: True)
     monkeypatch.setattr(
         "ansible.module_utils.basic.AnsibleModule.run_command",
         lambda _self, *words, **more: builder.run(*words, **more),
@@ -243,7 +248,7 @@ def test_the_builders_last_words_are_told(node, builder, capsys):
 
 
 def test_two_runs_are_kept_apart(node, builder, capsys, monkeypatch):
-    monkeypatch.setattr(boot_image, "LOCK_SECONDS", 0)
+    monkeypatch.setattr(image_rebuilder, "LOCK_SECONDS", 0)
     holder = os.open(node.root / "run/railyard-boot_image.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(holder, fcntl.LOCK_EX)
     told = rebuild(node, capsys)

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import image_rebuild
+from ansible_collections.railyard.rdma.plugins.module_utils import image_rebuild, image_rebuilder
 from ansible_collections.railyard.rdma.plugins.modules import boot_image
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, image
 from ansible_collections.railyard.rdma.tests.unit.plugins.modules.run_module import run
@@ -74,7 +74,7 @@ def install(node, monkeypatch, steps, data=NEW) -> None:
         write_in_pieces(str(node.root) + target, data, steps)
         return 0, "", ""
 
-    monkeypatch.setattr(boot_image, "can_build", lambda tree: True)
+    monkeypatch.setattr(image_rebuilder, "can_build", lambda tree: True)
     monkeypatch.setattr("ansible.module_utils.basic.AnsibleModule.run_command", run_command)
 
 
@@ -114,7 +114,7 @@ def test_after_a_kill_at_any_step_the_next_run_ends_well(node, monkeypatch, caps
         assert node.image.read_bytes() == NEW, last
         left = [name for name in os.listdir(node.root / "boot") if name.startswith(".")]
         assert left == [], last
-        outcomes.add((bool(told["rebuilt"]), bool(told["restored"]), bool(told["finished"])))
+        outcomes.add((bool(told["rebuilt"]), bool(told["restored"]), bool(told["completed"])))
         if not killed:
             break
     assert last > 8
