@@ -155,8 +155,7 @@ def _wait_ssh(state: State, name: str, port: int) -> None:
 
 def _write_inventory(state: State, ports: dict[str, int]) -> None:
     base = Path((state.folder / "base").read_text(encoding="utf-8"))
-    known = state.folder / "known_hosts"
-    shutil.copy(base / "known_hosts", known)
+    known = base / "known_hosts"
     hosts = {}
     for name, port in ports.items():
         options = [

@@ -24,7 +24,7 @@ CACHE = HERE.parents[2] / ".cache" / "vm"
 MACHINES = ("vm-initramfs", "vm-dracut")  # as customize.sh makes them
 PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
 PACKAGES = (
-    "systemd-sysv", "udev", "kmod", "linux-image-amd64", "initramfs-tools", "openssh-server", "python3", "iproute2",
+    "systemd-sysv", "dbus", "udev", "kmod", "linux-image-amd64", "initramfs-tools", "openssh-server", "python3", "iproute2",
     "grub-pc-bin", "grub2-common", "rdma-core", "ibverbs-providers", "ibverbs-utils", "perftest", "iputils-ping",
     "tcpdump", "ethtool", "pciutils", "containernetworking-plugins",
 )  # fmt: skip
