@@ -237,9 +237,12 @@ def _refused(text: str) -> bool:
 
 
 def live(tree: Tree) -> dict:
-    """Return the mode in effect, ``{mode, reason, loaded}``; loaded is False when ib_core is not (yet) loaded."""
+    """Return the mode in effect, ``{mode, reason, loaded}``; loaded is False when ib_core is not (yet) loaded, and None
+    when that cannot be told (no sysfs: a disk that is not running)."""
     reading = tree.read(LIVE_FILE)
     if reading.value is None:
+        if not tree.exists("/sys/module"):
+            return {"mode": None, "reason": "/sys/module is not there: no running kernel to ask", "loaded": None}
         loaded = tree.exists("/sys/module/ib_core")
         reason = reading.reason if loaded else "ib_core is not loaded"
         return {"mode": None, "reason": reason, "loaded": loaded}
@@ -287,7 +290,7 @@ def reboot_required(after: dict, now: dict) -> tuple[bool | None, str | None]:
     :param now: result of :func:`live`. While ib_core is not loaded nothing runs in a wrong mode, so no reboot is
         needed.
     """
-    if not now["loaded"]:
+    if now["loaded"] is False:
         return False, None
     if now["mode"] is None or after["mode"] is None:
         return None, now["reason"] or after["reason"]

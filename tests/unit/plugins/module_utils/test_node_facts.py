@@ -127,6 +127,8 @@ def test_fc28_a_module_that_is_not_loaded_is_no_fault(tmp_path):
 
 def test_an_empty_root_gives_facts_and_reasons(tmp_path):
     facts = node_facts.gather(NodeTree(tmp_path).tree(), RAILS)
+    mode = facts["netns_mode"]
+    assert mode["loaded"] is None and mode["reboot_required"] is None and "/sys/module" in mode["reasons"]["live"]
     assert facts["driver"]["flavour"] == "unknown"
     assert (
         facts["netns_mode"]["kernel_line"] is None and "not readable" in facts["netns_mode"]["reasons"]["kernel_line"]
@@ -173,6 +175,7 @@ def test_next_boot_follows_the_order_line_image_file_default(file, line, inside)
         (None, "shared", True, None),
         ("shared", None, True, None),
         ("shared", None, False, False),
+        ("shared", None, None, None),
     ],
 )
 def test_reboot_required(after, live, loaded, answer):

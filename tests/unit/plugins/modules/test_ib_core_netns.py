@@ -21,7 +21,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.plugins.modules import ib_core_netns
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
 from ansible_collections.railyard.rdma.tests.unit.plugins.modules.run_module import run
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 OURS = "/etc/modprobe.d/ib_core.conf"
@@ -57,8 +57,12 @@ def read(node, path):
     return (node.root / path.lstrip("/")).read_bytes()
 
 
+def setting(node):
+    return netns_mode.configured(modprobe.read_config(Tree(str(node.root)))[0])
+
+
 def configured(node):
-    return netns_mode.configured(modprobe.read_config(Tree(str(node.root)))[0])["mode"]
+    return setting(node)["mode"]
 
 
 def snapshot(node):
@@ -198,6 +202,12 @@ OTHERS = st.dictionaries(
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OTHERS)
+@example(
+    dict.fromkeys(
+        [("/etc/modprobe.d", "a.conf"), ("/etc/modprobe.d", "ib_core.conf")],
+        "install ib_core /sbin/modprobe -i ib_core netns_mode=1\n",
+    )
+)
 def test_killed_between_any_two_steps_the_next_boot_has_the_old_or_the_new_mode(tmp_path_factory, capsys, others):
     """Every system call that changes a file is a step; before each of them the program is killed once."""
 
@@ -207,7 +217,10 @@ def test_killed_between_any_two_steps_the_next_boot_has_the_old_or_the_new_mode(
             write(made, f"{directory}/{name}", text)
         return made
 
-    old = configured(fresh())
+    before = setting(fresh())
+    # Of several install lines it is not known which one modprobe runs; with one of them gone it is. The other setting
+    # that these lines can give is shared.
+    old = {"shared", None} if before["reason"] else {before["mode"]}
     with pytest.MonkeyPatch.context() as patch:
         step = 0
         while True:
@@ -232,7 +245,7 @@ def test_killed_between_any_two_steps_the_next_boot_has_the_old_or_the_new_mode(
                     died = False
                 except Killed:
                     died = True
-            allowed = {"exclusive", old} if died else {"exclusive"}
+            allowed = {"exclusive", *old} if died else {"exclusive"}
             assert configured(node) in allowed, (step, snapshot(node))
             told = set_mode(node, capsys, take_over=True)
             assert not told.get("failed"), told
@@ -546,6 +559,7 @@ def test_check_mode_tells_whether_it_would_be_tried(running, capsys):
 
 
 def test_fc28_nothing_is_switched_while_ib_core_is_not_loaded(node, programs, capsys):
+    node.add("/sys/module/loop/refcnt = 0")
     told = set_mode(node, capsys, runtime=True)
     assert told["changed"] is True and told["live"] is None and "not loaded" in told["runtime"]["reason"]
 
