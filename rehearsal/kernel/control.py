@@ -23,11 +23,12 @@ import os
 import re
 import socket
 import struct
+import time
 
 from .devices import EXCLUSIVE, SHARED, Devices, Port
 from .errors import failure
 from .netdevs import Netdevs
-from .sysfs.infiniband import firmware, port_state
+from .sysfs.infiniband import REMEMBERED, firmware, port_state
 
 _LINE_LIMIT = 1 << 16
 
@@ -141,6 +142,7 @@ class Control:
         if self._other_namespaces(client):
             raise failure(errno.EBUSY)
         self.devices.set_mode(mode)
+        time.sleep(REMEMBERED)  # the caller goes on when no cache of names knows the old mode any more
 
     def _rdma_dev_set_netns(self, client: Client, request: dict) -> None:
         self._privileged(client)

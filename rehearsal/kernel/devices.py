@@ -76,6 +76,7 @@ class Devices:
             raise ValueError(f"netns mode: got {mode!r}, want {SHARED} or {EXCLUSIVE}")
         self.spec, self.mode, self.driver, self.home = spec, mode, driver, home
         self.on_add: Callable[[Port], None] = lambda port: None
+        self.on_mode: Callable[[], None] = lambda: None
         self.on_remove: Callable[[Port], None] = lambda port: None
         self.topology = Topology([port.address for port in spec.ports], list(spec.pairs))
         self._wires = itertools.count()
@@ -207,6 +208,7 @@ class Devices:
         that from now on other namespaces have all of them (shared) or none (exclusive) is the whole change.
         """
         self.mode = mode
+        self.on_mode()
 
     def namespace_gone(self, netns: int) -> None:
         """Devices of a namespace that ended go back to the node's (rdma_dev_exit_net)."""

@@ -51,6 +51,7 @@ class Kernel:
             self.netdevs.attach(eth0)
         system.build(self.tree, self.devices, cmdline, self.services)
         self.devices.on_add, self.devices.on_remove = self._add, self._remove
+        self.devices.on_mode = lambda: infiniband.mode_changed(self.tree, self.devices)
         self.netdevs.on_namespace_gone = self.devices.namespace_gone
         self.netdevs.on_change = self._update_gids
         self.netdevs.configure()

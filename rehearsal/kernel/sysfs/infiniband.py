@@ -29,6 +29,7 @@ _HW_COUNTERS = (
     *("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled", "rp_cnp_ignored", "roce_adp_retrans"),
     *("roce_adp_retrans_to", "roce_slow_restart", "rx_write_requests", "rx_read_requests", "rx_atomic_requests"),
 )
+REMEMBERED = 1.0
 MODELS = {"1017": "MT4119", "1019": "MT4121", "101b": "MT4123", "101d": "MT4125", "1021": "MT4129", "1023": "MT4131"}
 FIRMWARE = {"MT4119": "16.35.4030", "MT4121": "16.35.4030", "MT4125": "22.43.1014", "MT4129": "28.43.1014"}
 
@@ -52,10 +53,10 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
     def driver_part(caller: Caller) -> bool:
         return caller.netns == rdma.netns
 
-    # The mode can change while the node runs, so nobody may remember who sees a device.
     tree.dir(f"{pci}/infiniband")
-    tree.put(path, Dir(visible=seen))
-    tree.link(f"class/infiniband/{rdma.name}", path, visible=seen)
+    tags = {"visible": seen, "lifetime": _lifetime(devices, port)}
+    tree.put(path, Dir(**tags))
+    tree.link(f"class/infiniband/{rdma.name}", path, **tags)
     model = MODELS.get(parent.device, f"MT{parent.device}")
     tree.files(
         path,
@@ -78,6 +79,18 @@ def add_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port) -> None
         tree.put(f"{path}/tc/1/traffic_class", _traffic_class(devices, port))
     for kind, folder in (("uverbs", "infiniband_verbs"), ("umad", "infiniband_mad")):
         _char_device(tree, port, folder, f"{kind}{rdma.index}")
+
+
+def mode_changed(tree: Tree, devices: Devices) -> None:
+    """Let everybody's cache follow the mode; what was remembered before is forgotten after REMEMBERED seconds."""
+    for port in devices.ports():
+        tree.dir(device_path(port)).lifetime = _lifetime(devices, port)
+        tree.dir("class/infiniband").children[port.rdma.name].lifetime = _lifetime(devices, port)
+
+
+def _lifetime(devices: Devices, port: Port) -> float:
+    """In shared mode everybody sees a PF's device, so it may be remembered, briefly since the mode can be switched."""
+    return REMEMBERED if devices.mode == SHARED and not port.is_vf else 0.0
 
 
 def remove_port(tree: Tree, port: Port) -> None:
