@@ -13,23 +13,13 @@ import os
 import traceback
 from typing import Callable
 
-from ansible_collections.railyard.rdma.plugins.module_utils import (
-    boot_images,
-    boot_loader,
-    counters,
-    devices,
-    gid,
-    modprobe,
-    netdevs,
-    netlink,
-    netns_mode,
-    network_namespaces,
-    rdma_netlink,
-    routing,
-    topology,
-)
-from ansible_collections.railyard.rdma.plugins.module_utils.driver import read_driver
-from ansible_collections.railyard.rdma.plugins.module_utils.memlock import read_memlock
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, boot_loader
+from ansible_collections.railyard.rdma.plugins.module_utils.host import topology
+from ansible_collections.railyard.rdma.plugins.module_utils.host.memlock import read_memlock
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe, netns_mode, network_namespaces
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netdevs, netlink, routing
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import counters, devices, gid, rdma_netlink
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.driver import read_driver
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, describe
 
 SCHEMA = 1

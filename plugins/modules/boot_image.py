@@ -132,13 +132,8 @@ advice:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils import (
-    boot_images,
-    boot_loader,
-    image_rebuilder,
-    modprobe,
-    netns_mode,
-)
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, boot_loader, image_rebuilder
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe, netns_mode
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 

@@ -193,15 +193,15 @@ import os
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils import (
-    boot_loader,
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_loader
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import (
     modprobe,
     netns_mode,
     netns_takeover,
     network_namespaces,
 )
-from ansible_collections.railyard.rdma.plugins.module_utils.netns_takeover import Refused
-from ansible_collections.railyard.rdma.plugins.module_utils.replaced_files import Changes
+from ansible_collections.railyard.rdma.plugins.module_utils.netns.netns_takeover import Refused
+from ansible_collections.railyard.rdma.plugins.module_utils.netns.replaced_files import Changes
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 POLL_INTERVAL = 0.5  # seconds between two looks at the network namespaces

@@ -43,15 +43,13 @@ SOURCES = {{}}
 class Embedded(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Imports the sources below; the packages above them are empty."""
 
-    packages = {{".".join(PACKAGE.split(".")[:depth]) for depth in range(1, PACKAGE.count(".") + 2)}}
-
     def find_spec(self, name, path=None, target=None):
-        if name in self.packages or name in SOURCES:
-            return importlib.util.spec_from_loader(name, self, is_package=name in self.packages)
+        if name in SOURCES or self.is_package(name):
+            return importlib.util.spec_from_loader(name, self, is_package=self.is_package(name))
         return None
 
     def is_package(self, name):
-        return name in self.packages
+        return any(source.startswith(name + ".") for source in SOURCES)
 
     def get_source(self, name):
         return SOURCES.get(name, "")
@@ -165,17 +163,25 @@ def _closure(folder: Path) -> dict[str, str]:
     while todo:
         name = todo.pop()
         if name not in sources:
-            sources[name] = (folder / f"{name}.py").read_text(encoding="utf-8")
-            todo += _imports(sources[name])
+            sources[name] = _source(folder, name).read_text(encoding="utf-8")
+            todo += _imports(sources[name], folder)
     return sources
 
 
-def _imports(source: str) -> list[str]:
-    """The modules of the package that a source imports, anywhere in it."""
+def _source(folder: Path, name: str) -> Path:
+    return folder.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def _imports(source: str, folder: Path) -> list[str]:
+    """The modules below the package that a source imports, anywhere in it, as ``boot.initramfs``."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE + "."):
-            found.append(node.module[len(PACKAGE) + 1 :])
+        module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        if not module.startswith(PACKAGE + "."):
+            continue
+        name = module[len(PACKAGE) + 1 : -1]
+        if name and _source(folder, name).exists():
+            found.append(name)
+        else:  # a package: what is imported from it are modules
+            found += [f"{name}.{alias.name}".lstrip(".") for alias in node.names]
     return found

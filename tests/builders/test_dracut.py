@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, image_builders
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, image_builders
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 SMALL = """\

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 PROGRAMS = {"gzip": "gzip", "xz": "xz", "zstd": "zstd", "lz4": "lz4", "lzop": "lzo", "bzip2": "bzip2"}

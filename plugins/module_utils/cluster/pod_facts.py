@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils import netns_mode, pci
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import addresses, probe
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.probe_tree import ProbeTree
-from ansible_collections.railyard.rdma.plugins.module_utils.devices import read_devices
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import best_gid_index
-from ansible_collections.railyard.rdma.plugins.module_utils.netdevs import read_sysctls
+from ansible_collections.railyard.rdma.plugins.module_utils.host import pci
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.network.netdevs import read_sysctls
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.devices import read_devices
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index
 
 NET, IB = "/sys/class/net", "/sys/class/infiniband"
 

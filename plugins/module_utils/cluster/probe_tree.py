@@ -10,7 +10,7 @@ import errno
 import os
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import probe
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import ZERO_GID
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import ZERO_GID
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Reading, Tree
 
 

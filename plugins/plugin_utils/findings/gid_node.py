@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import best_gid_index
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import (
     ROCE,
     Hit,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ansible_collections.railyard.rdma.plugins.module_utils.devices import roce_mtu
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.devices import roce_mtu
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import Hit, node_rails, spread
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import FLEET, Context, Problem, rule
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import dscp
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.traffic_class import dscp
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
     device_of,
     forced_class,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import dscp
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.traffic_class import dscp
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import Hit, NodeRail, node_rails, spread
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, rule

@@ -15,7 +15,9 @@ import json
 from pathlib import Path
 from unittest import mock
 
-from ansible_collections.railyard.rdma.plugins.module_utils import dcb, driver, netlink, node_facts, routing
+from ansible_collections.railyard.rdma.plugins.module_utils import node_facts
+from ansible_collections.railyard.rdma.plugins.module_utils.network import dcb, netlink, routing
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import driver
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_model
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context

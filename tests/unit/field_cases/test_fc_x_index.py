@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import best_gid_index, gid_row
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index, gid_row
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 from ansible_collections.railyard.rdma.tests.unit.field_cases.field_node import (

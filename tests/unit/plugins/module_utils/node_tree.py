@@ -20,7 +20,7 @@ import gzip
 import os
 from pathlib import Path
 
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import ZERO_GID
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import ZERO_GID
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, read_file
 
 BRIDGE = "/sys/devices/pci0000:00/0000:00:01.1"

@@ -8,7 +8,7 @@ import os
 import struct
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, unpackers
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, unpackers
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, cpio, image
 
 EXCLUSIVE, SHARED = "options ib_core netns_mode=0\n", "options ib_core netns_mode=1\n"

@@ -10,8 +10,8 @@ import struct
 import subprocess
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_entries, boot_loader, grub_script
-from ansible_collections.railyard.rdma.plugins.module_utils.grub_parser import Parser, ScriptError
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_entries, boot_loader, grub_script
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.grub_parser import Parser, ScriptError
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import devices, rdma_cm
-from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import parse_traffic_class
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import devices, rdma_cm
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.traffic_class import parse_traffic_class
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,7 +13,8 @@ import struct
 import subprocess
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import counters, ethtool
+from ansible_collections.railyard.rdma.plugins.module_utils.network import ethtool
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import counters
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows
 from hypothesis import given

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import devices, netdevs
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import best_gid_index
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netdevs
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import devices
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows
 from hypothesis import given
 from hypothesis import strategies as st

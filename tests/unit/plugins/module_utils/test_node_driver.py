@@ -8,8 +8,8 @@ import os
 import stat
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import driver
-from ansible_collections.railyard.rdma.plugins.module_utils.driver import read_driver
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import driver
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.driver import read_driver
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import LiveTree, NodeTree
 from hypothesis import given
 from hypothesis import strategies as st

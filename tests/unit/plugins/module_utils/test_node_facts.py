@@ -8,7 +8,9 @@ import json
 import struct
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import netlink, netns_mode, node_facts
+from ansible_collections.railyard.rdma.plugins.module_utils import node_facts
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netlink
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows, image
 from hypothesis import given

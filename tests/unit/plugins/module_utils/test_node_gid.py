@@ -5,14 +5,14 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils.gid import (
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import (
     ZERO_GID,
     best_gid_index,
     gid_row,
     parse_gid,
     parse_gid_type,
 )
-from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import dscp, parse_traffic_class
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.traffic_class import dscp, parse_traffic_class
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_images, image_builders
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, image_builders
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
 
 IMAGE = {"kernel": "6.8.0-1", "path": "/boot/initrd.img-6.8.0-1", "kind": "plain", "overlays": []}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import image_rebuild
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import image_rebuild
 
 MiB = 1 << 20
 

@@ -9,9 +9,9 @@ import io
 import lzma
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import image_config, initramfs
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import DamagedImage, UnreadableImage
-from ansible_collections.railyard.rdma.plugins.module_utils.initramfs import read_image
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import image_config, initramfs
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import DamagedImage, UnreadableImage
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.initramfs import read_image
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import cpio, image
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import devices, netdevs, node_facts
+from ansible_collections.railyard.rdma.plugins.module_utils import node_facts
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netdevs
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import devices
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, four_rows
 
 PF, VF = "0000:0c:00.0", "0000:0c:00.2"

@@ -8,7 +8,7 @@ import json
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import container_config, memlock, systemd_units
+from ansible_collections.railyard.rdma.plugins.module_utils.host import container_config, memlock, systemd_units
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import LiveTree, NodeTree
 from hypothesis import given

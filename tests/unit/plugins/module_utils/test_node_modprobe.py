@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import modprobe, modprobe_edit, netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe, modprobe_edit, netns_mode
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import modprobe
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

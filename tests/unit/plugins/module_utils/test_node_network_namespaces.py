@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import network_namespaces
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import network_namespaces
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ import socket
 import struct
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import dcb, netdevs, qos
+from ansible_collections.railyard.rdma.plugins.module_utils.network import dcb, netdevs, qos
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import LiveTree, NodeTree
 from hypothesis import given

@@ -14,7 +14,8 @@ import subprocess
 import sys
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import netdevs, netlink, rdma_netlink, routing
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netdevs, netlink, routing
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import rdma_netlink
 from hypothesis import given
 from hypothesis import strategies as st
 

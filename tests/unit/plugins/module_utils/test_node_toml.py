@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils.toml_reader import NotUnderstood, Unread, parse
+from ansible_collections.railyard.rdma.plugins.module_utils.host.toml_reader import NotUnderstood, Unread, parse
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import topology
-from ansible_collections.railyard.rdma.plugins.module_utils.topology import Place, distance
+from ansible_collections.railyard.rdma.plugins.module_utils.host import topology
+from ansible_collections.railyard.rdma.plugins.module_utils.host.topology import Place, distance
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree
 from hypothesis import given
 from hypothesis import strategies as st

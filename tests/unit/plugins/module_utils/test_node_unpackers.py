@@ -13,9 +13,13 @@ import shutil
 import subprocess
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import unpackers
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import DamagedImage, Stream, UnreadableImage
-from ansible_collections.railyard.rdma.plugins.module_utils.initramfs import read_image
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import unpackers
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import (
+    DamagedImage,
+    Stream,
+    UnreadableImage,
+)
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.initramfs import read_image
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils import packers
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import cpio, image
 from hypothesis import given, settings
@@ -207,7 +211,9 @@ def test_no_bytes_make_an_unpacker_fail_otherwise_or_hang(name, noise, place, wi
 
 
 def test_a_bomb_is_given_up(monkeypatch):
-    monkeypatch.setattr("ansible_collections.railyard.rdma.plugins.module_utils.initramfs._MAXIMUM_UNPACKED", 1 << 22)
+    monkeypatch.setattr(
+        "ansible_collections.railyard.rdma.plugins.module_utils.boot.initramfs._MAXIMUM_UNPACKED", 1 << 22
+    )
     bomb = gzip.compress(cpio({"a": b"1"}) + b"\0" * (1 << 23))
     with pytest.raises(UnreadableImage, match="too large: more than 3 MiB|too large: more than 4 MiB"):
         read_image(io.BytesIO(bomb))

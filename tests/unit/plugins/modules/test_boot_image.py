@@ -9,7 +9,7 @@ import gzip
 import os
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import (
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import (
     boot_loader,
     image_rebuild,
     image_rebuilder,

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import image_rebuild, image_rebuilder
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import image_rebuild, image_rebuilder
 from ansible_collections.railyard.rdma.plugins.modules import boot_image
 from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.node_tree import NodeTree, image
 from ansible_collections.railyard.rdma.tests.unit.plugins.modules.run_module import run

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils import (
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import (
     modprobe,
     netns_mode,
     network_namespaces,

@@ -66,7 +66,7 @@ def test_it_is_executable_text_that_is_the_same_each_time():
 
 def test_it_holds_every_module_that_it_needs_and_none_of_the_controller():
     text = facts_script.build()
-    for name in ("node_facts", "sysfs", "gid", "devices", "netlink", "traffic_class"):
+    for name in ("node_facts", "sysfs", "rdma.gid", "rdma.devices", "network.netlink", "boot.initramfs"):
         assert f"SOURCES[PACKAGE + '.{name}']" in text
     assert ".cluster" not in text.split("SOURCES = {}")[1].split("def ")[0]
     assert "import ansible\n" not in text and "from ansible." not in text

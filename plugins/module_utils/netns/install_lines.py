@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils.modprobe import same_name, split_parameters
+from ansible_collections.railyard.rdma.plugins.module_utils.netns.modprobe import same_name, split_parameters
 
 CONFIGURED = "$CMDLINE_OPTS"  # stands for all configured options in the result of :func:`understand`
 

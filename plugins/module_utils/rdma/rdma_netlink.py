@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from ansible_collections.railyard.rdma.plugins.module_utils.netlink import (
+from ansible_collections.railyard.rdma.plugins.module_utils.network.netlink import (
     Dump,
     number,
     parse_attributes,

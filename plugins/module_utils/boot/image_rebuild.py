@@ -25,7 +25,7 @@ import contextlib
 import os
 import shutil
 
-from ansible_collections.railyard.rdma.plugins.module_utils import netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
 
 _MARGIN = 8 << 20
 _PART, _OLD, _NEW = ".railyard-part.", ".railyard-old.", ".railyard-new."

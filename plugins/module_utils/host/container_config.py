@@ -15,7 +15,7 @@ import json
 import os
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import toml_reader
+from ansible_collections.railyard.rdma.plugins.module_utils.host import toml_reader
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 _UNLIMITED = "unlimited"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import container_config, systemd_units
+from ansible_collections.railyard.rdma.plugins.module_utils.host import container_config, systemd_units
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 # By runtime: the name of its process, and the services that run it, the usual one first.

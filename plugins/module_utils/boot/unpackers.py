@@ -26,8 +26,8 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from ansible_collections.railyard.rdma.plugins.module_utils import frame_walkers
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import (
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import frame_walkers
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import (
     CHUNK,
     DamagedImage,
     Stream,

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_loader, install_lines, modprobe
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_loader
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import install_lines, modprobe
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 MODULE, PARAMETER = "ib_core", "netns_mode"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils.grub_parser import MAXIMUM_DEPTH, Parser, ScriptError
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.grub_parser import MAXIMUM_DEPTH, Parser, ScriptError
 
 MAXIMUM_TEXT = 2 * 1024 * 1024  # characters of a grub.cfg; real ones have some ten thousand
 _MAXIMUM_STEPS = 50_000

@@ -7,8 +7,10 @@ on."""
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils import counters, pci, qos
-from ansible_collections.railyard.rdma.plugins.module_utils.devices import is_representor
+from ansible_collections.railyard.rdma.plugins.module_utils.host import pci
+from ansible_collections.railyard.rdma.plugins.module_utils.network import qos
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import counters
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.devices import is_representor
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree, number
 
 _CLASS = "/sys/class/net"

@@ -14,8 +14,8 @@ from __future__ import annotations
 import posixpath
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import UnreadableImage
-from ansible_collections.railyard.rdma.plugins.module_utils.modprobe import DIRECTORIES
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import UnreadableImage
+from ansible_collections.railyard.rdma.plugins.module_utils.netns.modprobe import DIRECTORIES
 
 BOOSTER = "etc/booster.init.yaml"
 _DIRECTORIES = tuple(directory[1:] for directory in DIRECTORIES)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_entries, grub_script
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_entries, grub_script
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 MAXIMUM_FILE = grub_script.MAXIMUM_TEXT  # bytes of a configuration file

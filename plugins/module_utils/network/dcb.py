@@ -20,7 +20,7 @@ import re
 import socket
 import struct
 
-from ansible_collections.railyard.rdma.plugins.module_utils.netlink import parse_attributes, parse_messages
+from ansible_collections.railyard.rdma.plugins.module_utils.network.netlink import parse_attributes, parse_messages
 
 _RTM_GETDCB, _NLMSG_ERROR, _NLM_F_REQUEST = 78, 2, 1
 IEEE_GET, GET_DCBX = 21, 22

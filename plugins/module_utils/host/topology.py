@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ansible_collections.railyard.rdma.plugins.module_utils import pci
+from ansible_collections.railyard.rdma.plugins.module_utils.host import pci
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 PIX, PXB, PHB, NODE, SYS = WORDS = ("PIX", "PXB", "PHB", "NODE", "SYS")

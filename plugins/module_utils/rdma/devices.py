@@ -10,10 +10,11 @@ import errno
 import hashlib
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import gid as gids
-from ansible_collections.railyard.rdma.plugins.module_utils import pci, rdma_cm
+from ansible_collections.railyard.rdma.plugins.module_utils.host import pci
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import gid as gids
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma import rdma_cm
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.traffic_class import parse_traffic_class
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import ABSENT, Tree, number
-from ansible_collections.railyard.rdma.plugins.module_utils.traffic_class import parse_traffic_class
 
 _CLASS = "/sys/class/infiniband"
 _NET = "/sys/class/net"

@@ -20,7 +20,7 @@ import fnmatch
 import os
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import modprobe, modprobe_edit, netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe, modprobe_edit, netns_mode
 
 COMMENT = "Managed by Ansible (railyard.rdma.ib_core_netns)."
 _REGENERATED = {  # feeding file: what writes the kernel lines anew

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import DamagedImage, Stream
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import DamagedImage, Stream
 
 LZ4_LEGACY_MAGIC = b"\x02\x21\x4c\x18"
 LZ4_LEGACY_BLOCK = 8 << 20

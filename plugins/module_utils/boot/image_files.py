@@ -16,7 +16,7 @@ import stat
 import struct
 from typing import BinaryIO
 
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import DamagedImage
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import DamagedImage
 
 _MAXIMUM_SECTIONS = 256
 _MAXIMUM_UNAME = 256

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from ansible_collections.railyard.rdma.plugins.module_utils import ethtool
+from ansible_collections.railyard.rdma.plugins.module_utils.network import ethtool
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 _CLASS = "/sys/class/infiniband"

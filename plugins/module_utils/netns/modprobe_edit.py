@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils.modprobe import Line, lines, parameters, same_name, words
+from ansible_collections.railyard.rdma.plugins.module_utils.netns.modprobe import (
+    Line,
+    lines,
+    parameters,
+    same_name,
+    words,
+)
 
 
 def set_option(text: str, module: str, parameter: str, value: str, comment: str = "") -> str:

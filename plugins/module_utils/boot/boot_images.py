@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import boot_loader, netns_mode
-from ansible_collections.railyard.rdma.plugins.module_utils.image_builders import find_builder
-from ansible_collections.railyard.rdma.plugins.module_utils.image_files import kernel_of, open_image
-from ansible_collections.railyard.rdma.plugins.module_utils.initramfs import UnreadableImage, read_image
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_loader
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.image_builders import find_builder
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.image_files import kernel_of, open_image
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.initramfs import UnreadableImage, read_image
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 # /boot, and where boot loaders have the EFI system partition (UAPI.1).

@@ -14,12 +14,8 @@ import fcntl
 import os
 import time
 
-from ansible_collections.railyard.rdma.plugins.module_utils import (
-    boot_images,
-    image_builders,
-    image_rebuild,
-    netns_mode,
-)
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, image_builders, image_rebuild
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 LOCK = "/run/railyard-boot_image.lock"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from ansible_collections.railyard.rdma.plugins.module_utils import netns_mode
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 DRACUT_FILE = "/etc/dracut.conf.d/90-railyard-ib_core.conf"

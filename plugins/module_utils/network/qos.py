@@ -15,7 +15,7 @@ import re
 import shutil
 import subprocess
 
-from ansible_collections.railyard.rdma.plugins.module_utils import dcb
+from ansible_collections.railyard.rdma.plugins.module_utils.network import dcb
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 
 _TOOL = "mlnx_qos"

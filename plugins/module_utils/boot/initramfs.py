@@ -15,14 +15,14 @@ from __future__ import annotations
 import re
 from typing import BinaryIO
 
-from ansible_collections.railyard.rdma.plugins.module_utils import image_config
-from ansible_collections.railyard.rdma.plugins.module_utils.byte_stream import (
+from ansible_collections.railyard.rdma.plugins.module_utils.boot import image_config
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.byte_stream import (
     CHUNK,
     DamagedImage,
     Stream,
     UnreadableImage,
 )
-from ansible_collections.railyard.rdma.plugins.module_utils.unpackers import compression_of, unpacked
+from ansible_collections.railyard.rdma.plugins.module_utils.boot.unpackers import compression_of, unpacked
 
 __all__ = ["DamagedImage", "UnreadableImage", "read_image"]
 
