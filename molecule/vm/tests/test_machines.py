@@ -94,8 +94,7 @@ def gid_of(address):
 
 
 def child_address(host):
-    number = {"vm-initramfs": 102, "vm-dracut": 101}[host.check_output("cat /etc/hostname")]
-    return f"10.224.2.{number}"
+    return f"10.224.2.{100 + host.ansible.get_variables()['vm_number']}"
 
 
 def test_devices_and_netdevs_are_those_of_rdma_link(host, facts):
@@ -217,6 +216,6 @@ def test_nothing_is_left_behind(host):
 
 
 def test_machines_reach_each_other_on_every_rail(host):
-    peer = {"vm-initramfs": 2, "vm-dracut": 1}[host.check_output("cat /etc/hostname")]
+    peer = 3 - host.ansible.get_variables()["vm_number"]
     for rail in range(len(PFS)):
         host.check_output(f"ping -c 1 -W 20 10.224.{rail}.{peer}")
