@@ -107,7 +107,7 @@ def test_another_root_without_proc_is_unknown(tmp_path):
 OWN_MACHINE = ["unshare", "--pid", "--fork", "--mount-proc", "--net"]  # in which every process may be looked at
 SCRIPT = """
 import subprocess, sys
-from ansible_collections.railyard.rdma.plugins.module_utils import network_namespaces
+from ansible_collections.railyard.rdma.plugins.module_utils.netns import network_namespaces
 from ansible_collections.railyard.rdma.plugins.module_utils.sysfs import Tree
 print(network_namespaces.read(Tree()))
 child = subprocess.Popen(["unshare", "-n", "sh", "-c", "echo up; read end"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

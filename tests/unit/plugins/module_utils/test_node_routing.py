@@ -214,7 +214,7 @@ def test_only_default_routes_are_taken_apart(kernel):
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from ansible_collections.railyard.rdma.plugins.module_utils import netlink, routing
+from ansible_collections.railyard.rdma.plugins.module_utils.network import netlink, routing
 links = netlink.read_links()
 indexes = {link["index"]: name for name, link in links.items()}
 told = {
