@@ -49,7 +49,7 @@ test: .venv/test ## Everything that CI runs
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	ruff check .
 	ruff format --check .
-	shellcheck scripts/*.sh .ci/run
+	shellcheck scripts/*.sh molecule/*/*.sh molecule/*/*/*.sh tests/*/*.sh .ci/run
 	yamllint --strict .
 	ansible-lint --offline
 	python scripts/generate_docs.py --check

@@ -48,7 +48,9 @@ def test_option_file_is_right_and_the_only_owner(host, wanted):
     ]
     assert options == [f"options ib_core netns_mode={wanted[1]}"]
     assert "ib_core.netns_mode" not in host.file("/proc/cmdline").content_string
-    assert "netns_mode" not in host.check_output("cat /etc/default/grub; cat /boot/loader/entries/* 2>/dev/null || true")
+    assert "netns_mode" not in host.check_output(
+        "cat /etc/default/grub; cat /boot/loader/entries/* 2>/dev/null || true"
+    )
 
 
 def test_the_image_of_every_kernel_holds_the_option(host, wanted):
