@@ -17,6 +17,7 @@ PROGRAM = "qemu-system-x86_64"
 RAILS = 4
 MEMORY = "1024"
 # Without what nobody uses here: every device costs emulated time at boot.
+CPU = "qemu64,-svm,+rdrand"  # without rdrand, both guests draw the same MAC addresses for their VFs
 MACHINE = "q35,smm=off,hpet=off,sata=off,usb=off,vmport=off,i8042=off"
 MONITOR = "monitor.sock"
 
@@ -46,7 +47,7 @@ def arguments(name: str, number: int, peer: str, grub: Path, port: int) -> list[
     """
     accelerator = os.environ.get("VM_ACCEL", "tcg")
     words = [shutil.which(PROGRAM) or PROGRAM, "-name", name, "-machine", MACHINE, "-accel", accelerator]
-    words += ["-cpu", "qemu64,-svm", "-smp", "1", "-m", MEMORY, "-nodefaults", "-display", "none", "-no-user-config"]
+    words += ["-cpu", CPU, "-smp", "1", "-m", MEMORY, "-nodefaults", "-display", "none", "-no-user-config"]
     words += ["-kernel", str(grub), "-serial", f"file:{name}/console.log"]
     words += ["-qmp", f"unix:{name}/{MONITOR},server=on,wait=off"]
     for disk in ("root", "boot"):

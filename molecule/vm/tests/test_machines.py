@@ -48,8 +48,7 @@ def facts(host):
 @pytest.fixture
 def pod_facts(host):
     """The facts as a process in the pod's network namespace reads them."""
-    interpreter = "/usr/sbin/ip netns exec pod /usr/bin/python3"
-    return once(host, "pod", lambda: facts_of(host, ansible_python_interpreter=interpreter))
+    return once(host, "pod", lambda: facts_of(host, ansible_python_interpreter="/usr/local/bin/python3-in-pod"))
 
 
 @pytest.fixture
@@ -90,7 +89,8 @@ def table_in(facts):
 
 
 def gid_of(address):
-    return ipaddress.IPv6Address("::ffff:" + address).exploded
+    high, low = divmod(int(ipaddress.IPv4Address(address)), 1 << 16)
+    return f"0000:0000:0000:0000:0000:ffff:{high:04x}:{low:04x}"
 
 
 def child_address(host):
@@ -111,14 +111,22 @@ def test_netns_mode_is_that_of_rdma_system_and_the_wanted_one(host, facts, wante
     # Without -j: rdma of iproute2 6.1 prints no JSON here.
     assert host.check_output("rdma system show").startswith(f"netns {wanted} ")
     mode = facts["netns_mode"]
-    assert (mode["live"], mode["configured"], mode["next_boot"], mode["reboot_required"]) == (wanted, wanted, wanted, False)
+    assert (mode["live"], mode["configured"], mode["next_boot"], mode["reboot_required"]) == (
+        wanted,
+        wanted,
+        wanted,
+        False,
+    )
 
 
 def test_boot_loader_of_the_machine_is_understood(host, facts):
     kernel = host.check_output("uname -r")
     (image,) = facts["boot_images"]
     assert (image["kernel"], image["default"], image["whole"], image["stale"]) == (kernel, True, True, False)
-    assert image["builder"] == {"vm-initramfs": "initramfs-tools", "vm-dracut": "dracut"}[host.check_output("cat /etc/hostname")]
+    assert (
+        image["builder"]
+        == {"vm-initramfs": "initramfs-tools", "vm-dracut": "dracut"}[host.check_output("cat /etc/hostname")]
+    )
     assert facts["netns_mode"]["next_kernel_line"] is None
     # The line that GRUB gave to this kernel does not set the mode.
     assert "netns_mode" not in host.check_output("cat /proc/cmdline")
@@ -141,7 +149,9 @@ def test_netdevs_are_those_of_ip(host, facts):
 
 
 def addresses_of(netdev):
-    return [entry if isinstance(entry, str) else f"{entry['address']}/{entry['prefix']}" for entry in netdev["addresses"]]
+    return [
+        entry if isinstance(entry, str) else f"{entry['address']}/{entry['prefix']}" for entry in netdev["addresses"]
+    ]
 
 
 def test_pfs_and_vfs_are_those_of_sysfs(host, facts):
@@ -212,10 +222,15 @@ def test_image_holds_the_option_as_its_own_tool_sees_it(host, wanted):
 
 
 def test_nothing_is_left_behind(host):
-    assert host.check_output("find /boot /etc/modprobe.d -name '*railyard*' -o -name '*.new' -o -name '*~' -o -name '*.tmp'") == ""
+    assert (
+        host.check_output(
+            "find /boot /etc/modprobe.d -name '*railyard*' -o -name '*.new' -o -name '*~' -o -name '*.tmp'"
+        )
+        == ""
+    )
 
 
 def test_machines_reach_each_other_on_every_rail(host):
     peer = 3 - host.ansible.get_variables()["vm_number"]
     for rail in range(len(PFS)):
-        host.check_output(f"ping -c 1 -W 20 10.224.{rail}.{peer}")
+        host.check_output(f"ping -c 1 -w 30 10.224.{rail}.{peer}")  # until the first answer
