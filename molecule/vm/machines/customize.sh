@@ -13,6 +13,7 @@ write_disks() { # kind
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$1" >"$root/etc/hosts"
   mkdir -p "$out/plain"
   # In a mount namespace: a view without /proc, /sys and /dev, where folders that stay empty are hidden.
+  # shellcheck disable=SC2016  # the numbered words are those of the inner shell
   unshare --mount sh -euc '
     mount --bind "$1" "$2/plain"
     mke2fs -q -F -t ext4 -L boot -d "$2/plain/boot" "$2/$3.boot.img" 96M
@@ -29,6 +30,7 @@ copy() { # kind: lays the files of a folder over the root file system
 }
 
 grub_menu() { # kernel version: what grub-mkconfig writes, less what a menu of one entry does not need
+  # shellcheck source=/dev/null
   . "$root/etc/default/grub"
   mkdir -p "$root/boot/grub"
   cat >"$root/boot/grub/grub.cfg" <<MENU

@@ -155,8 +155,8 @@ def _find(tree: Tree) -> dict:
     if len(candidates) > 1 and tree.names(EFI_VARIABLES):
         candidates.pop("systemd-boot", None)  # it always leaves its name in LoaderInfo
     if len(candidates) == 1:
-        ((loader, path),) = candidates.items()
-        return {"loader": loader, "path": path, "reason": None}
+        loader = next(iter(candidates))
+        return {"loader": loader, "path": candidates[loader], "reason": None}
     if candidates:
         return {"loader": "unknown", "path": None, "reason": f"several are there: {', '.join(sorted(candidates))}"}
     image = re.search(r"(?:^|\s)BOOT_IMAGE=(\S+)", tree.read("/proc/cmdline").value or "")

@@ -138,7 +138,7 @@ def no_source_rule(context: Context):
         if without:
             lacking[rail.number] = without
     if lacking:
-        rail = next(iter(lacking)) if len(lacking) == 1 else None
+        rail = min(lacking) if len(lacking) == 1 else None
         yield Problem(
             f"Rails {', '.join(map(str, sorted(r.number for r in sharing)))} share a subnet, and rails "
             f"{', '.join(map(str, lacking))} have no rule of their own for what they send",

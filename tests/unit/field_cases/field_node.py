@@ -40,13 +40,13 @@ ADDRESSES = ["198.51.100.6", "198.51.101.6"]
 PRIORITY_0 = """DCBX mode: OS controlled
 Priority trust state: dscp
 dscp2prio mapping:
-	prio:0 dscp:10,
-	prio:1 dscp:00,01,02,03,04,05,06,07,
-	prio:5 dscp:26,
+\tprio:0 dscp:10,
+\tprio:1 dscp:00,01,02,03,04,05,06,07,
+\tprio:5 dscp:26,
 PFC configuration:
-	priority    0   1   2   3   4   5   6   7
-	enabled     1   0   0   0   0   1   0   0
-	buffer      1   0   0   0   0   1   0   0
+\tpriority    0   1   2   3   4   5   6   7
+\tenabled     1   0   0   0   0   1   0   0
+\tbuffer      1   0   0   0   0   1   0   0
 """
 
 

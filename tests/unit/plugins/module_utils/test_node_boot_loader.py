@@ -37,12 +37,12 @@ else
 fi
 export menuentry_id_option
 function gfxmode {
-	set gfxpayload="${1}"
-	if [ "${1}" = "keep" ]; then
-		set vt_handoff=vt.handoff=7
-	else
-		set vt_handoff=
-	fi
+\tset gfxpayload="${1}"
+\tif [ "${1}" = "keep" ]; then
+\t\tset vt_handoff=vt.handoff=7
+\telse
+\t\tset vt_handoff=
+\tfi
 }
 function load_video {
   if [ x$feature_all_video_module = xy ]; then
@@ -69,29 +69,29 @@ if loadfont $font ; then
   set lang=en_US
 fi
 menuentry 'Debian GNU/Linux' --class debian --class os $menuentry_id_option 'gnulinux-simple-u1' {
-	load_video
-	if [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
-	search --no-floppy --fs-uuid --set=root abc
-	echo	'Loading Linux 6.1.0-18-amd64 ...'
-	linux	/boot/vmlinuz-6.1.0-18-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=0
-	echo	'Loading initial ramdisk ...'
-	initrd	/boot/initrd.img-6.1.0-18-amd64
+\tload_video
+\tif [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
+\tsearch --no-floppy --fs-uuid --set=root abc
+\techo\t'Loading Linux 6.1.0-18-amd64 ...'
+\tlinux\t/boot/vmlinuz-6.1.0-18-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=0
+\techo\t'Loading initial ramdisk ...'
+\tinitrd\t/boot/initrd.img-6.1.0-18-amd64
 }
 submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-u1' {
-	menuentry 'Debian GNU/Linux, with Linux 6.1.0-18-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-18-advanced-u1' {
-		linux	/boot/vmlinuz-6.1.0-18-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=0
-		initrd	/boot/initrd.img-6.1.0-18-amd64
-	}
-	menuentry 'Debian GNU/Linux, with Linux 6.1.0-17-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-17-advanced-u1' {
-		linux	/boot/vmlinuz-6.1.0-17-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=1
-		initrd	/boot/initrd.img-6.1.0-17-amd64
-	}
+\tmenuentry 'Debian GNU/Linux, with Linux 6.1.0-18-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-18-advanced-u1' {
+\t\tlinux\t/boot/vmlinuz-6.1.0-18-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=0
+\t\tinitrd\t/boot/initrd.img-6.1.0-18-amd64
+\t}
+\tmenuentry 'Debian GNU/Linux, with Linux 6.1.0-17-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-17-advanced-u1' {
+\t\tlinux\t/boot/vmlinuz-6.1.0-17-amd64 root=UUID=u1 ro  quiet ib_core.netns_mode=1
+\t\tinitrd\t/boot/initrd.img-6.1.0-17-amd64
+\t}
 }
 fwsetup --is-supported
 if [ "$?" = 0 ]; then
-	menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
-		fwsetup
-	}
+\tmenuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
+\t\tfwsetup
+\t}
 fi
 if [ -f  ${config_directory}/custom.cfg ]; then
   source ${config_directory}/custom.cfg
@@ -377,13 +377,13 @@ default l1
 menu title U-Boot menu
 timeout 50
 label l0
-	menu label Debian 6.1.0-18
-	linux /vmlinuz-6.1.0-18-amd64
-	initrd /initrd.img-6.1.0-18-amd64
-	append root=/dev/mmcblk0p2 ro
+\tmenu label Debian 6.1.0-18
+\tlinux /vmlinuz-6.1.0-18-amd64
+\tinitrd /initrd.img-6.1.0-18-amd64
+\tappend root=/dev/mmcblk0p2 ro
 LABEL l1
-	LINUX ../vmlinuz-6.1.0-17-amd64
-	APPEND root=/dev/mmcblk0p2 ib_core.netns_mode=0
+\tLINUX ../vmlinuz-6.1.0-17-amd64
+\tAPPEND root=/dev/mmcblk0p2 ib_core.netns_mode=0
 """
 
 
@@ -481,7 +481,7 @@ def test_no_script_makes_the_reader_fail(text, environment):
 @given(SCRIPTS.filter(lambda text: "\0" not in text))
 def test_what_grub_itself_takes_for_a_script_is_understood(text):
     text = text.encode("ascii", "ignore").decode() + "\n"
-    checked = subprocess.run(["grub-script-check"], input=text.encode(), capture_output=True)
+    checked = subprocess.run(["grub-script-check"], input=text.encode(), capture_output=True, check=False)
     if checked.returncode == 0:
         Parser(text).parse()
 
@@ -494,7 +494,8 @@ def test_no_entry_makes_the_readers_fail(text, data, left, right):
     assert default is None or default < len(entries)
     assert boot_entries.parse_unified_image(io.BytesIO(data), left) is None
     boot_entries.parse_unified_image(io.BytesIO(pe({".linux": b"", ".cmdline": data, ".osrel": data})), left)
-    assert boot_entries.compare_versions(left, right) == -boot_entries.compare_versions(right, left)
+    swapped = (right, left)
+    assert boot_entries.compare_versions(left, right) == -boot_entries.compare_versions(*swapped)
     assert boot_entries.compare_versions(left, left) == 0
     boot_entries.by_systemd([entry, {**entry, "id": right}])
     grub_script.parse_environment(text)

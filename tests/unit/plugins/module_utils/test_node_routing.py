@@ -133,7 +133,10 @@ class Kernel:
     def settimeout(self, _seconds):
         pass
 
-    bind = setsockopt = lambda *_arguments: None
+    def bind(self, *_arguments):
+        pass
+
+    setsockopt = bind
 
     def close(self):
         pass
@@ -244,7 +247,7 @@ def in_new_namespace(commands, folder):
     """What the readers say in a network namespace of their own, after these commands; skips where none can be had."""
     if not (shutil.which("ip") and shutil.which("unshare")):
         pytest.skip("needs ip and unshare")
-    root = __file__.split("/ansible_collections/")[0]
+    root = __file__.partition("/ansible_collections/")[0]
     if not os.path.isdir(f"{root}/ansible_collections"):
         root = os.path.dirname(__file__) + "/../../../../collections"
     text = f"set -e\n{commands}\n'{sys.executable}' -c \"$CODE\" '{root}'\n"

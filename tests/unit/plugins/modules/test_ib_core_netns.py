@@ -225,13 +225,12 @@ def test_killed_between_any_two_steps_the_next_boot_has_the_old_or_the_new_mode(
         step = 0
         while True:
             node = fresh()
-            left = [step]
+            steps = iter(range(step))
 
-            def counted(real, left=left):
+            def counted(real, steps=steps):
                 def call(*arguments, **more):
-                    if left[0] == 0:
+                    if next(steps, None) is None:
                         raise Killed
-                    left[0] -= 1
                     return real(*arguments, **more)
 
                 return call
