@@ -32,9 +32,7 @@ def main() -> int:
     """Run one command. Exit code 1 with a sentence when it failed, 3 when machines cannot run here."""
     parser = argparse.ArgumentParser(prog="python molecule/vm/machines", description=__doc__)
     parser.add_argument("command", choices=["check", "build", "up", "down", "status", "power-cycle", "ssh"])
-    parser.add_argument(
-        "machine", nargs="?", choices=[*roots.MACHINES, []], default=None, help="for power-cycle and ssh"
-    )
+    parser.add_argument("machine", nargs="?", choices=roots.MACHINES, help="for power-cycle and ssh")
     parser.add_argument("words", nargs="*", help="ssh: the command to run")
     parser.add_argument("--state", type=Path, default=roots.CACHE / "run", help="default: %(default)s")
     options = parser.parse_args()
@@ -67,10 +65,10 @@ def run(options: argparse.Namespace, state: State) -> int:
     elif options.command == "power-cycle":
         lifecycle.power_cycle(state, options.machine, say)
     elif options.command == "ssh":
-        base = Path((state.folder / "base").read_text(encoding="utf-8"))
-        port = qemu.ssh_port(state.folder / options.machine)
-        command = ["ssh", "-i", str(base / "id_ed25519"), "-p", str(port), "-o", f"HostKeyAlias={options.machine}"]
-        command += ["-o", f"UserKnownHostsFile={base / 'known_hosts'}", "root@127.0.0.1", *options.words]
+        folder = state.folder / options.machine
+        command = ["ssh", "-i", str(folder / "id_ed25519"), "-p", str(qemu.ssh_port(folder))]
+        command += ["-o", f"HostKeyAlias={options.machine}", "-o", f'UserKnownHostsFile="{folder / "known_hosts"}"']
+        command += ["root@127.0.0.1", *options.words]
         return subprocess.run(command, check=False, env={**os.environ, "TERM": "dumb"}).returncode
     return 0
 

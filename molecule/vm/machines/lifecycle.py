@@ -43,7 +43,7 @@ def up(state: State, say: Say) -> None:
         try:
             for name in roots.MACHINES:
                 _lay_disks(state, base, name)
-                _start(state, base, name, 0)
+                _start(state, name, 0)
             wait_all(state, say)
             state.update(phase="up", owner=None)
         except BaseException:
@@ -70,7 +70,7 @@ def power_cycle(state: State, name: str, say: Say) -> None:
         port = qemu.ssh_port(state.folder / name) if process.alive() else 0
         end([process])
         state.update(processes=[asdict(entry) for entry in state.processes() if entry.name != name])
-        _start(state, Path((state.folder / "base").read_text(encoding="utf-8")), name, port)
+        _start(state, name, port)
         wait_all(state, say)
 
 
@@ -99,23 +99,25 @@ def _clean(state: State) -> None:
         if (state.folder / name / "console.log").exists():
             shutil.copy(state.folder / name / "console.log", state.logs / f"{name}.console.log")
         shutil.rmtree(state.folder / name, ignore_errors=True)
-    for name in ("inventory.yml", "base", state.path.name):
+    for name in ("inventory.yml", state.path.name):
         (state.folder / name).unlink(missing_ok=True)
 
 
 def _lay_disks(state: State, base: Path, name: str) -> None:
-    (state.folder / "base").write_text(str(base), encoding="utf-8")
     (state.folder / name).mkdir()
+    # All that a running machine needs, so that a later build may replace the base.
+    for file in ("id_ed25519", "known_hosts", "grub.img"):
+        shutil.copy(base / file, state.folder / name / file)
     for disk in ("root", "boot"):
         # A copy in milliseconds where the file system can share blocks, else of what is not a hole.
         command = ["cp", "--reflink=auto", "--sparse=always", base / f"{name}.{disk}.img"]
         subprocess.run([*command, state.folder / name / f"{disk}.img"], check=True)
 
 
-def _start(state: State, base: Path, name: str, port: int) -> None:
+def _start(state: State, name: str, port: int) -> None:
     number = roots.MACHINES.index(name)
     peer = roots.MACHINES[1 - number]
-    argv = qemu.arguments(name, number, peer, base / "grub.img", port)
+    argv = qemu.arguments(name, number, peer, port)
     state.spawn(name, "machine", argv, cwd=state.folder)
 
 
@@ -154,19 +156,20 @@ def _wait_ssh(state: State, name: str, port: int) -> None:
 
 
 def _write_inventory(state: State, ports: dict[str, int]) -> None:
-    base = Path((state.folder / "base").read_text(encoding="utf-8"))
-    known = base / "known_hosts"
     hosts = {}
     for name, port in ports.items():
+        folder = state.folder / name
         options = [
-            f'UserKnownHostsFile="{known}"', f"HostKeyAlias={name}", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes",
-            "ServerAliveInterval=15", "ServerAliveCountMax=8", "ConnectTimeout=60",
-        ]  # fmt: skip
+            f'UserKnownHostsFile="{folder / "known_hosts"}"',
+            f"HostKeyAlias={name}",
+            "StrictHostKeyChecking=yes",
+        ]
+        options += ["IdentitiesOnly=yes", "ServerAliveInterval=15", "ServerAliveCountMax=8", "ConnectTimeout=60"]
         hosts[name] = {
             "ansible_host": "127.0.0.1",
             "ansible_port": port,
             "ansible_user": "root",
-            "ansible_ssh_private_key_file": str(base / "id_ed25519"),
+            "ansible_ssh_private_key_file": str(folder / "id_ed25519"),
             "ansible_ssh_common_args": " ".join(f"-o '{option}'" for option in options),
             "ansible_python_interpreter": "/usr/bin/python3",
             "ansible_remote_tmp": "/run/ansible",

