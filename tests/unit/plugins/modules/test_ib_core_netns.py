@@ -29,10 +29,10 @@ OPERATORS = "/etc/modprobe.d/sriov_network_operator_modules_config.conf"
 LIVE = "/sys/module/ib_core/parameters/netns_mode"
 BOOTED_BY_GRUB = "/proc/cmdline = BOOT_IMAGE=/boot/vmlinuz-6.1.0 ro"
 GRUB = """menuentry 'Debian' --id deb {{
-	linux /boot/vmlinuz-6.1.0 root=/dev/sda1 ro quiet{more}
+\tlinux /boot/vmlinuz-6.1.0 root=/dev/sda1 ro quiet{more}
 }}
 menuentry 'Debian, old' --id old {{
-	linux /boot/vmlinuz-6.0.0 root=/dev/sda1 ro quiet{more}
+\tlinux /boot/vmlinuz-6.0.0 root=/dev/sda1 ro quiet{more}
 }}
 """
 
