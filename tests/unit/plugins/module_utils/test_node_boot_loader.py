@@ -494,8 +494,8 @@ def test_no_entry_makes_the_readers_fail(text, data, left, right):
     assert default is None or default < len(entries)
     assert boot_entries.parse_unified_image(io.BytesIO(data), left) is None
     boot_entries.parse_unified_image(io.BytesIO(pe({".linux": b"", ".cmdline": data, ".osrel": data})), left)
-    swapped = (right, left)
-    assert boot_entries.compare_versions(left, right) == -boot_entries.compare_versions(*swapped)
+    back = boot_entries.compare_versions(right, left)  # pylint: disable=arguments-out-of-order
+    assert boot_entries.compare_versions(left, right) == -back
     assert boot_entries.compare_versions(left, left) == 0
     boot_entries.by_systemd([entry, {**entry, "id": right}])
     grub_script.parse_environment(text)
