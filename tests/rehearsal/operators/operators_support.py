@@ -109,7 +109,7 @@ class Cluster:
     async def offered(self, amount: str, nodes: tuple[str, ...] = ("a", "b")) -> None:
         async def look() -> bool:
             rows = [await self.get(kinds.NODE, name) for name in nodes]
-            return all(row["status"]["allocatable"].get("nvidia.com/rdma-vf") == amount for row in rows)
+            return all(row.get("status", {}).get("allocatable", {}).get("nvidia.com/rdma-vf") == amount for row in rows)
 
         await self.until(f"{amount} VFs on {nodes}", look)
 
