@@ -43,7 +43,9 @@ def main() -> int:
         return run(options, state)
     except (FleetError, roots.BuildError) as error:
         print(f"machines: {error}", file=sys.stderr)
-        return 1
+    except (FileNotFoundError, ConnectionRefusedError):
+        print(f"machines: {options.machine or 'the pair'} is not up in {state.folder}", file=sys.stderr)
+    return 1
 
 
 def run(options: argparse.Namespace, state: State) -> int:
