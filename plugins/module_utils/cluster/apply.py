@@ -11,6 +11,7 @@ import json
 import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import conflicts, predicted
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import already_holds, own_fields
 
 APPLY = "application/apply-patch+yaml"
@@ -183,12 +184,36 @@ def _apply_one(api, obj, before, manager, force, dry_run):
     return result_of(obj, "changed" if differs(before, after, manager) else "unchanged", before, after)
 
 
-def apply_objects(api, objects, manager, force=False, dry_run=False):
+def _foreseen(obj, before, manager, force):
+    """What a dry run would answer, told from managedFields for an account that may not ask; the server's validation
+    and defaults are missing from it. Raises ApiError for a conflict."""
+    if before is None:
+        return result_of(obj, "created", None, obj, validated=False)
+    contested = [] if force else conflicts(before, obj, manager)
+    if contested:
+        raise ApiError(409, "field ownership conflict", "Conflict", contested)
+    return result_of(obj, "changed", before, predicted(before, obj, manager), validated=False)
+
+
+def _asked(api, obj, before, manager, force, dry_run, may_ask, reader):
+    """(result, whether the account may write). A plan of an account that may only read is told from managedFields."""
+    if may_ask:
+        try:
+            return _apply_one(api, obj, before, manager, force, dry_run), True
+        except ApiError as error:
+            if not reader or error.status != 403:
+                raise
+    return _foreseen(obj, before, manager, force), False
+
+
+def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), reader=False):
     """Server-side apply in the given order; what is already as wanted costs no request of its own.
 
     Returns one result ``{kind, name, namespace, action, before, after}`` for each object, action created, changed or
     unchanged.
-    In a dry run an object whose kind or namespace does not exist yet is "created" with ``validated: False``.
+    In a dry run an object whose kind or namespace does not exist yet is "created" with ``validated: False``, and so is
+    one of ``unsure`` (objects) that an admission webhook refuses: what it refuses may be gone when the time comes.
+    ``reader``: the account may have no right to write. Once a dry run says so, the rest is told without asking.
     Raises InputError and KindNotServed-texts before anything was written; PartialFailure later. After the first
     failure the rest is only tried
     as a dry run, so that one run shows all mistakes and the layout grows no further.
@@ -200,6 +225,7 @@ def apply_objects(api, objects, manager, force=False, dry_run=False):
     served = [obj for obj in objects if id(obj) not in unserved]
     live = dict(zip(map(id, served), read_live(api, served)))
     results, errors, not_done = [], [], []
+    may_ask = True
     for obj in objects:
         if id(obj) in unserved:
             results.append(result_of(obj, "created", None, obj, validated=False))
@@ -209,10 +235,11 @@ def apply_objects(api, objects, manager, force=False, dry_run=False):
             results.append(result_of(obj, "unchanged", before, before))
             continue
         try:
-            result = _apply_one(api, obj, before, manager, force, dry_run or bool(errors))
+            result, may_ask = _asked(api, obj, before, manager, force, dry_run or bool(errors), may_ask, reader)
         except ApiError as error:
-            if dry_run and error.status == 404:
-                results.append(result_of(obj, "created", None, obj, validated=False))
+            webhook = "admission webhook" in error.message and any(obj is one for one in unsure)
+            if dry_run and (error.status == 404 or webhook):
+                results.append(result_of(obj, "changed" if before else "created", before, obj, validated=False))
                 continue
             errors.append(explain(obj, error, manager))
             not_done.append(label(obj))
@@ -228,21 +255,29 @@ def apply_objects(api, objects, manager, force=False, dry_run=False):
 
 def delete_objects(api, objects, manager, dry_run=False):
     """Delete in reverse order of application. A kind that is not served has no objects, so nothing is to be done for
-    it."""
+    it. A dry run that the account has no right to is told without asking, with ``validated: False``."""
     unserved = {id(obj) for obj, _error in kinds_missing(api, objects)}
     served = [obj for obj in objects if id(obj) not in unserved]
     live = dict(zip(map(id, served), read_live(api, served)))
     results, errors, not_done = [], [], []
+    may_ask = True
     for obj in reversed(objects):
         before = live.get(id(obj))
         if before is None:
             results.append(result_of(obj, "unchanged"))
+            continue
+        if not may_ask:
+            results.append(result_of(obj, "deleted", before, validated=False))
             continue
         meta = obj["metadata"]
         query = [("propagationPolicy", "Background")] + ([("dryRun", "All")] if dry_run else [])
         try:
             api.request("DELETE", api.path(obj["apiVersion"], obj["kind"], meta.get("namespace"), meta["name"]), query)
         except ApiError as error:
+            if dry_run and error.status == 403:
+                may_ask = False
+                results.append(result_of(obj, "deleted", before, validated=False))
+                continue
             if error.status != 404:  # Gone in the meantime is as good.
                 errors.append(explain(obj, error, manager, "delete"))
                 not_done.append(label(obj))
