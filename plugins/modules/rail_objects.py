@@ -26,6 +26,8 @@ attributes:
       - Every request is sent as a dry run of the server, with the same validation.
       - An object whose kind or namespace does not exist yet is reported as created; it cannot be validated before,
         and a warning says so.
+      - An account that may only read gets the answer, too. It is then told from the objects and their field managers,
+        without the server's validation and defaults; C(validated) is V(false), and a warning says so.
   diff_mode:
     support: full
     description: Shows each changed object before and after, without what the server keeps for itself.
@@ -57,8 +59,45 @@ options:
       - With O(state=absent) the seconds to wait until the objects are gone, since finalizers and running pods take
         time.
       - With V(0) the module does not wait.
+      - With O(prune) a network that goes is waited for only when a new one has the same name, then V(0) stands for 120
+        seconds.
     type: int
     default: 0
+  prune:
+    description:
+      - Kinds of which objects that O(field_manager) applied before, and that are not in O(objects), are deleted. It is for
+        O(state=present).
+      - Networks, policies and pool configurations go before the new objects come, address pools after them. A new object
+        that the server would refuse is found before anything is deleted.
+      - An object that somebody else applied too, or that O(field_manager) never applied, stays. The return value RV(foreign)
+        names it where it collides with the wanted objects.
+    type: list
+    elements: dict
+    default: []
+    version_added: 0.2.0
+    suboptions:
+      api_version:
+        description: API group and version of the kind.
+        type: str
+        required: true
+      kind:
+        description: The kind.
+        type: str
+        required: true
+        choices:
+          - SriovNetwork
+          - SriovIBNetwork
+          - HostDeviceNetwork
+          - MacvlanNetwork
+          - IPoIBNetwork
+          - NetworkAttachmentDefinition
+          - SriovNetworkNodePolicy
+          - SriovNetworkPoolConfig
+          - IPPool
+          - CIDRPool
+      namespace:
+        description: Where to look. Without it all namespaces are looked at.
+        type: str
   force_conflicts:
     description:
       - Take over fields that another field manager owns.
@@ -79,6 +118,17 @@ EXAMPLES = r"""
 - name: Apply all rail networks
   railyard.rdma.rail_objects:
     objects: "{{ rail_networks_documents }}"
+
+- name: Apply them, and remove what an earlier layout left
+  railyard.rdma.rail_objects:
+    objects: "{{ rail_networks_documents }}"
+    prune:
+      - api_version: sriovnetwork.openshift.io/v1
+        kind: SriovNetwork
+        namespace: nvidia-network-operator
+      - api_version: sriovnetwork.openshift.io/v1
+        kind: SriovNetworkNodePolicy
+        namespace: nvidia-network-operator
 
 - name: See what would change
   railyard.rdma.rail_objects:
@@ -124,6 +174,13 @@ objects:
       returned: always
       type: str
       sample: created
+    fields:
+      description: The fields that would change, each with its path and its values before and after.
+      returned: in check mode, for an object that would change
+      type: list
+      elements: dict
+      version_added: 0.2.0
+      sample: [{path: spec.numVfs, before: 1, after: 2}]
     validated:
       description: Is V(false) when check mode could not ask the server about this object.
       returned: when false
@@ -134,6 +191,32 @@ counts:
   returned: success
   type: dict
   sample: {"created": 2, "changed": 1, "unchanged": 45, "deleted": 0}
+foreign:
+  description: Objects of others that collide with the wanted ones. They were not touched.
+  returned: when O(prune) is given
+  type: list
+  elements: dict
+  contains:
+    kind:
+      description: Kind of the object.
+      returned: always
+      type: str
+      sample: SriovNetworkNodePolicy
+    namespace:
+      description: Namespace of the object.
+      returned: always
+      type: str
+      sample: nvidia-network-operator
+    name:
+      description: Name of the object.
+      returned: always
+      type: str
+      sample: by-hand
+    reason:
+      description: What it collides with.
+      returned: always
+      type: str
+      sample: "takes 0000:0c:00.0 on gpu-1 as our policy bm-gpu-b4-8 does"
 not_done:
   description: Objects that were not applied or not deleted.
   returned: failure
@@ -158,13 +241,27 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import
     wait_until_gone,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import field_diff
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.prune import (
+    AFTER,
+    BEFORE,
+    GONE_TIMEOUT,
+    change_layout,
+)
 
 ACTIONS = ("created", "changed", "unchanged", "deleted")
 
 
-def public(results):
-    """Results as they are returned: the contents of the objects stay in the diff."""
-    return [{k: v for k, v in r.items() if k not in ("before", "after")} for r in results]
+def public(results, check_mode=False):
+    """Results as they are returned: the contents of the objects stay in the diff. In check mode with the fields that
+    would change."""
+    rows = []
+    for result in results:
+        row = {k: v for k, v in result.items() if k not in ("before", "after")}
+        if check_mode and result["action"] == "changed":
+            row["fields"] = field_diff(result["before"], result["after"])
+        rows.append(row)
+    return rows
 
 
 def diff_of(results):
@@ -188,10 +285,15 @@ def diff_of(results):
 
 def partial_message(error, verb):
     """The errors, then what was done before them and what was not: a half layout is never silent."""
-    done = [f"{r['kind']} {r['namespace'] + '/' if r['namespace'] else ''}{r['name']}" for r in error.done]
-    lines = [f"{len(error.not_done)} of {int(len(error.not_done) + len(done))} objects were not {verb}."]
+    names = {"deleted": [], verb: []}
+    for result in error.done:
+        place = f"{result['namespace']}/" if result["namespace"] else ""
+        names["deleted" if result["action"] == "deleted" else verb].append(f"{result['kind']} {place}{result['name']}")
+    lines = [f"{len(error.not_done)} of {int(len(error.not_done) + len(error.done))} objects were not {verb}."]
     lines += error.errors
-    lines.append(f"{verb.capitalize()}: {', '.join(done) or 'none'}.")
+    lines.append(f"{verb.capitalize()}: {', '.join(names[verb]) or 'none'}.")
+    if verb != "deleted" and names["deleted"]:
+        lines.append(f"Deleted, as an earlier layout had them: {', '.join(names['deleted'])}.")
     lines.append(f"Not {verb}: {', '.join(error.not_done)}.")
     return "\n".join(lines)
 
@@ -201,10 +303,28 @@ def run(module, api):
     params = module.params
     present = params["state"] == "present"
     verb = "applied" if present else "deleted"
+    foreign = None
     try:
         objects = flatten(params["objects"])
-        if present:
-            results = apply_objects(api, objects, params["field_manager"], params["force_conflicts"], module.check_mode)
+        if present and params["prune"]:
+            results, foreign = change_layout(
+                api,
+                objects,
+                params["prune"],
+                params["field_manager"],
+                params["force_conflicts"],
+                module.check_mode,
+                params["wait_gone"] or GONE_TIMEOUT,
+            )
+        elif present:
+            results = apply_objects(
+                api,
+                objects,
+                params["field_manager"],
+                params["force_conflicts"],
+                module.check_mode,
+                reader=module.check_mode,
+            )
         else:
             results = delete_objects(api, objects, params["field_manager"], module.check_mode)
             if params["wait_gone"] and not module.check_mode:
@@ -216,7 +336,7 @@ def run(module, api):
     except PartialFailure as error:
         module.fail_json(
             msg=partial_message(error, verb),
-            objects=public(error.done),
+            objects=public(error.done, module.check_mode),
             not_done=error.not_done,
             changed=any(r["action"] != "unchanged" for r in error.done),
         )
@@ -231,16 +351,17 @@ def run(module, api):
     unseen = [r for r in results if r.get("validated") is False]
     if unseen:
         module.warn(
-            f"{len(unseen)} objects could not be validated before their kind or namespace exists: "
-            + ", ".join(sorted({result["kind"] for result in unseen}))
+            f"{len(unseen)} objects could not be validated, since their kind or namespace does not exist yet or the account "
+            "may not write: " + ", ".join(sorted({result["kind"] for result in unseen}))
         )
     changes = diff_of(results)
     module.exit_json(
         changed=bool(changes),
-        objects=public(results),
+        objects=public(results, module.check_mode),
         counts={action: sum(r["action"] == action for r in results) for action in ACTIONS},
         requests=api.requests,
         diff=changes,
+        **({} if foreign is None else {"foreign": foreign}),
     )
 
 
@@ -252,6 +373,16 @@ def main():
         field_manager={"type": "str", "default": "railyard"},
         wait_gone={"type": "int", "default": 0},
         force_conflicts={"type": "bool", "default": False},
+        prune={
+            "type": "list",
+            "elements": "dict",
+            "default": [],
+            "options": {
+                "api_version": {"type": "str", "required": True},
+                "kind": {"type": "str", "required": True, "choices": [*BEFORE, *AFTER]},
+                "namespace": {"type": "str"},
+            },
+        },
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     run(module, connect(module))

@@ -33,6 +33,12 @@ def own_fields(live, manager, api_version=None):
     return fields if isinstance(fields, dict) else None
 
 
+def appliers(live):
+    """Names of the managers that applied (parts of) an object, server side."""
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    return {e.get("manager") for e in entries if e.get("operation") == "Apply" and not e.get("subresource")}
+
+
 def already_holds(live, wanted, manager):
     """True when applying ``wanted`` as ``manager`` would leave ``live`` as it is."""
     fields = own_fields(live, manager, wanted.get("apiVersion"))
