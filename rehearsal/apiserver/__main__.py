@@ -4,58 +4,82 @@
 """Run the API server: `python -m rehearsal.apiserver --state DIR [--crds DIR] [--port N]`.
 
 Writes DIR/kubeconfig when requests are served, and DIR/logs/apiserver.jsonl with one line a request. Ends on SIGTERM.
+The kubeconfig has two contexts: `rehearsal` by the secret URL, where everything is allowed, and `guarded` by TLS with the
+administrator's token, where accounts come in with theirs and RBAC decides.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import os
 import secrets
 import signal
+import ssl
 import sys
 from pathlib import Path
 
 import yaml
 from aiohttp import web
 
-from .server import build
+from . import certificates
+from .server import build, build_guarded
 
 
-def kubeconfig(url: str) -> dict:
-    """A kubeconfig for a server whose URL is the secret: clients send no token over plain http."""
-    context = {"name": "rehearsal", "context": {"cluster": "rehearsal", "user": "rehearsal", "namespace": "default"}}
+def kubeconfig(url: str, guarded: str = "", certificate: str = "", token: str = "") -> dict:
+    """A kubeconfig for a server whose URL is the secret, and for its guarded door.
+
+    :param guarded: URL of the guarded door; :param certificate: PEM of its authority; :param token: the administrator's.
+    """
+    clusters, users = {"rehearsal": {"server": url}}, {"rehearsal": {}}
+    if guarded:
+        authority = base64.b64encode(certificate.encode()).decode()
+        clusters["guarded"] = {"server": guarded, "certificate-authority-data": authority}
+        users["guarded"] = {"token": token}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "rehearsal", "cluster": {"server": url}}],
-        "users": [{"name": "rehearsal", "user": {}}],
-        "contexts": [context],
+        "clusters": [{"name": name, "cluster": cluster} for name, cluster in clusters.items()],
+        "users": [{"name": name, "user": user} for name, user in users.items()],
+        "contexts": [
+            {"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}} for name in clusters
+        ],
         "current-context": "rehearsal",
     }
+
+
+async def _listen(app: web.Application, port: int = 0, tls: ssl.SSLContext | None = None) -> tuple[web.AppRunner, int]:
+    """Serve an application on 127.0.0.1; its runner and port."""
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=2)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
+    return runner, runner.addresses[0][1]
 
 
 async def serve(state: Path, crds: Path | None, port: int) -> None:
     state.mkdir(parents=True, exist_ok=True)
     # Whoever can use the API can run commands as root in the nodes; other users of this machine reach its loopback too.
     prefix = f"/{secrets.token_urlsafe(24)}"
+    token = secrets.token_urlsafe(24)
+    certificate, key = certificates.self_signed()
+    app = build(crds, state / "logs" / "apiserver.jsonl", prefix, state / "kubelet-token", token, certificate)
+    guarded, guarded_port = await _listen(build_guarded(app), tls=certificates.context(certificate, key))
     front = web.Application()
-    front.add_subapp(prefix, build(crds, state / "logs" / "apiserver.jsonl", prefix, state / "kubelet-token"))
-    runner = web.AppRunner(front, access_log=None, handler_cancellation=True, shutdown_timeout=2)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
-    port = runner.addresses[0][1]
+    front.add_subapp(prefix, app)
+    runner, port = await _listen(front, port)
+    config = kubeconfig(f"http://127.0.0.1:{port}{prefix}", f"https://127.0.0.1:{guarded_port}", certificate, token)
     draft = state / f".kubeconfig.{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as out:
-        yaml.safe_dump(kubeconfig(f"http://127.0.0.1:{port}{prefix}"), out, sort_keys=False)
+        yaml.safe_dump(config, out, sort_keys=False)
     draft.replace(state / "kubeconfig")
     stop = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)
     await stop.wait()
     await runner.cleanup()
+    await guarded.cleanup()
 
 
 def main() -> int:

@@ -37,6 +37,8 @@ _KEYS = {"count", "method", "path", "user_agent", "status", "retryAfter", "messa
 
 #: The path as the Kubernetes API names it, without the secret prefix of the server URL.
 PATH = web.RequestKey("path", str)
+#: Who asks, at the guarded door.
+USER = web.RequestKey("user", str)
 
 
 class Faults:
@@ -106,6 +108,8 @@ class RequestLog:
             "status": status,
             "ms": round((time.monotonic() - started) * 1000, 2),
         }
+        if USER in request:
+            row["user"] = request[USER]
         self._file.write(json.dumps(row) + "\n")
 
     def close(self) -> None:

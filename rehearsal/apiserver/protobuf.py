@@ -45,6 +45,18 @@ _MESSAGES = {
     "AccessSpec": "1 resourceAttributes ResourceAttributes; 2 nonResourceAttributes NonResourceAttributes",
     "SelfSubjectAccessReview": "1 metadata ObjectMeta; 2 spec AccessSpec",
     "SelfSubjectReview": "1 metadata ObjectMeta",
+    "RulesSpec": "1 namespace",
+    "SelfSubjectRulesReview": "1 metadata ObjectMeta; 2 spec RulesSpec",
+    "TokenRequestSpec": "1 audiences string*; 4 expirationSeconds int",
+    "TokenRequest": "1 metadata ObjectMeta; 2 spec TokenRequestSpec",
+    "PolicyRule": "1 verbs string*; 2 apiGroups string*; 3 resources string*; 4 resourceNames string*; "
+    "5 nonResourceURLs string*",
+    "Role": "1 metadata ObjectMeta; 2 rules PolicyRule*",
+    "ClusterRole": "1 metadata ObjectMeta; 2 rules PolicyRule*",
+    "RoleRef": "1 apiGroup; 2 kind; 3 name",
+    "Subject": "1 kind; 2 apiGroup; 3 name; 4 namespace",
+    "RoleBinding": "1 metadata ObjectMeta; 2 subjects Subject*; 3 roleRef RoleRef",
+    "ClusterRoleBinding": "1 metadata ObjectMeta; 2 subjects Subject*; 3 roleRef RoleRef",
     "TypeMeta": "1 apiVersion; 2 kind",
     "Unknown": "1 typeMeta TypeMeta; 2 raw bytes",
 }

@@ -1,46 +1,59 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Kinds that are answered and never stored. Everything is allowed: the rehearsal has one user."""
+"""Kinds that are answered and never stored: who am I, may I do this, whose token is this."""
 
 from __future__ import annotations
 
-import secrets
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from .attributes import Attributes
 from .kinds import Resource
+from .rbac import MASTERS, Authorizer, User
+from .tokens import Tokens
 
-USER = {"username": "kubernetes-admin", "groups": ["system:masters", "system:authenticated"]}
+Object = dict[str, Any]
 
 
-def review(resource: Resource, body: dict[str, Any] | None) -> dict[str, Any]:
-    """The review with its status filled in."""
+def review(
+    resource: Resource, namespace: str, body: Object | None, user: User, authorizer: Authorizer, tokens: Tokens
+) -> Object:
+    """The review with its status filled in, for the user who asks."""
     body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {}, **(body or {})}
-    status: dict[str, Any] = {"allowed": True, "reason": "the rehearsal allows everything"}
+    spec = body.get("spec") or {}
     if resource.kind == "SelfSubjectReview":
-        status = {"userInfo": USER}
+        status: Object = {"userInfo": user.data}
     elif resource.kind == "TokenReview":
-        status = {"authenticated": True, "user": USER}
+        found = tokens.user(spec.get("token") or "")
+        status = {"authenticated": True, "user": found.data} if found else {"authenticated": False, "user": {}}
     elif resource.kind == "SelfSubjectRulesReview":
-        every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        status = {
-            "resourceRules": [every],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": False,
-        }
+        status = _rules(authorizer, user, spec.get("namespace") or "")
+    else:
+        if resource.kind != "SelfSubjectAccessReview":
+            user = User(spec.get("user") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "")
+        why = authorizer.why(user, _wanted(spec, namespace))
+        status = {"allowed": why is not None, **({"reason": why} if why else {})}
     return {**body, "status": status}
 
 
-def token(name: str, namespace: str, body: dict[str, Any]) -> dict[str, Any]:
-    """A TokenRequest's answer; the token opens nothing, since nothing asks for one."""
-    end = datetime.now(timezone.utc) + timedelta(seconds=(body.get("spec") or {}).get("expirationSeconds") or 3600)
-    status = {"token": secrets.token_urlsafe(24), "expirationTimestamp": end.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    meta = {"name": name, "namespace": namespace}
+def _wanted(spec: Object, namespace: str) -> Attributes:
+    if spec.get("nonResourceAttributes"):
+        asked = spec["nonResourceAttributes"]
+        return Attributes(asked.get("verb", ""), path=asked.get("path", ""))
+    asked = spec.get("resourceAttributes") or {}
+    words = ("verb", "group", "resource", "subresource", "namespace", "name")
+    given = {word: asked.get(word) or "" for word in words}
+    return Attributes(**{**given, "namespace": given["namespace"] or namespace})
+
+
+def _rules(authorizer: Authorizer, user: User, namespace: str) -> Object:
+    if MASTERS in user.groups:
+        rules: list[Any] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
+        rules.append({"nonResourceURLs": ["*"], "verbs": ["*"]})
+    else:
+        rules = [rule for rule, _why in authorizer.rules(user, namespace)]
     return {
-        **body,
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "metadata": meta,
-        "status": status,
+        "resourceRules": [rule for rule in rules if rule.get("resources")],
+        "nonResourceRules": [rule for rule in rules if rule.get("nonResourceURLs")],
+        "incomplete": False,
     }

@@ -8,23 +8,30 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from aiohttp import ClientSession, web
 
-from . import VERSION, discovery, errors, openapi, pods, protobuf, reviews, scale, table, watch
+from . import VERSION, discovery, errors, gate, openapi, pods, protobuf, rbac, reviews, scale, table, watch
 from .api import Api, Options
 from .controllers import Controllers
 from .errors import ApiError
 from .faults import Faults, RequestLog, middleware
+from .gate import GUARD
 from .kinds import Resource
 from .rules import present
 from .selectors import predicate
 from .store import Object
+from .tokens import Tokens
 
 API = web.AppKey("api", Api)
+TOKENS = web.AppKey("tokens", Tokens)
+AUTHORIZER = web.AppKey("authorizer", rbac.Authorizer)
+REQUEST_LOG = web.AppKey("request_log", RequestLog)
 SESSION = web.AppKey("session", ClientSession)
 FAULTS = web.AppKey("faults", Faults)
 KUBELET_TOKEN = web.AppKey("kubelet_token", Path)
@@ -34,32 +41,34 @@ PATCH_MEDIA += "application/apply-patch+yaml"
 
 
 def build(
-    crd_folder: Path | None = None, log: Path | None = None, prefix: str = "", kubelet_token: Path | None = None
+    crd_folder: Path | None = None,
+    log: Path | None = None,
+    prefix: str = "",
+    kubelet_token: Path | None = None,
+    admin_token: str = "",
+    certificate: str = "",
 ) -> web.Application:
-    """The application.
+    """The application without a guard: whoever knows its URL may do everything.
 
     :param log: file that gets one JSON line a request.
     :param prefix: path below which the application is mounted, to be left out of the log.
     :param kubelet_token: file with the token that the kubelets want, written by them.
+    :param admin_token: the administrator's token at the guarded door (see `build_guarded`).
+    :param certificate: PEM of the authority of that door.
     """
     app = web.Application(client_max_size=16 * 2**20)
     if kubelet_token:
         app[KUBELET_TOKEN] = kubelet_token
-    app[API] = Api(crd_folder)
-    app[FAULTS] = faults = Faults()
-    request_log = RequestLog(log)
-    app.middlewares.append(middleware(faults, request_log, prefix))
-    for path in ("/readyz", "/livez", "/healthz"):
-        app.router.add_get(path, _ok)
-    app.router.add_get("/version", _version)
-    app.router.add_route("*", "/rehearsal/faults", faults.handle)
-    app.router.add_get("/openapi/{tail:.*}", _openapi)
-    app.router.add_route("*", "/api{tail:/?}", _api_root)
-    app.router.add_route("*", "/apis{tail:/?}", _apis_root)
-    app.router.add_route("*", "/api/{version}{tail:.*}", _resource)
-    app.router.add_route("*", "/apis/{group}/{version}{tail:.*}", _resource)
-    app.router.add_get("/apis/{group}", _group)
-    app.router.add_get("/", _paths)
+    app[API] = api = Api(crd_folder)
+    rbac.bootstrap(api)
+    app[AUTHORIZER], app[TOKENS] = (
+        rbac.Authorizer(api),
+        Tokens(api, admin_token or secrets.token_urlsafe(24), certificate),
+    )
+    app[FAULTS], app[REQUEST_LOG] = Faults(), RequestLog(log)
+    app.middlewares.append(middleware(app[FAULTS], app[REQUEST_LOG], prefix))
+    _add_routes(app)
+    app.router.add_route("*", "/rehearsal/faults", app[FAULTS].handle)
 
     async def background(app: web.Application):
         controllers = Controllers(app[API])
@@ -68,7 +77,7 @@ def build(
             app[SESSION] = session
             yield
         task.cancel()
-        request_log.close()
+        app[REQUEST_LOG].close()
 
     async def end_watches(app: web.Application) -> None:
         watch.close_all(app[API].store)
@@ -76,6 +85,37 @@ def build(
     app.cleanup_ctx.append(background)
     app.on_shutdown.append(end_watches)
     return app
+
+
+def build_guarded(app: web.Application) -> web.Application:
+    """The guarded door to the same objects: it wants a bearer token and asks RBAC."""
+    guarded = web.Application(client_max_size=16 * 2**20)
+    for key in (API, FAULTS, AUTHORIZER, TOKENS, REQUEST_LOG, *((KUBELET_TOKEN,) if KUBELET_TOKEN in app else ())):
+        guarded[key] = app[key]
+    guarded.middlewares.append(middleware(app[FAULTS], app[REQUEST_LOG], ""))
+    guarded.middlewares.append(gate.middleware(app[AUTHORIZER], app[TOKENS]))
+    _add_routes(guarded)
+
+    async def session(guarded: web.Application):
+        async with ClientSession() as found:
+            guarded[SESSION] = found
+            yield
+
+    guarded.cleanup_ctx.append(session)
+    return guarded
+
+
+def _add_routes(app: web.Application) -> None:
+    for path in ("/readyz", "/livez", "/healthz"):
+        app.router.add_get(path, _ok)
+    app.router.add_get("/version", _version)
+    app.router.add_get("/openapi/{tail:.*}", _openapi)
+    app.router.add_route("*", "/api{tail:/?}", _api_root)
+    app.router.add_route("*", "/apis{tail:/?}", _apis_root)
+    app.router.add_route("*", "/api/{version}{tail:.*}", _resource)
+    app.router.add_route("*", "/apis/{group}/{version}{tail:.*}", _resource)
+    app.router.add_get("/apis/{group}", _group)
+    app.router.add_get("/", _paths)
 
 
 def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
@@ -197,7 +237,11 @@ async def _resource(request: web.Request) -> web.StreamResponse:
         body = await _body(request)
         if resource.plural == "bindings":
             return answer(pods.bind(api, namespace, body["metadata"]["name"], body), 201)
-        return answer(reviews.review(resource, body), 201)
+        guard = request.get(GUARD)
+        user = guard.user if guard else rbac.ADMIN
+        return answer(
+            reviews.review(resource, namespace, body, user, request.app[AUTHORIZER], request.app[TOKENS]), 201
+        )
     if method in ("GET", "HEAD"):
         if not name or request.query.get("watch") in ("true", "1"):
             return await _read_many(request, api, resource, namespace, name)
@@ -210,18 +254,29 @@ async def _resource(request: web.Request) -> web.StreamResponse:
         raise errors.method_not_allowed()
     body = await _body(request)
     options = _options(request, subresource)
-    if method == "POST":
-        if resource.namespaced and not namespace:
-            raise errors.method_not_allowed()
-        return _written(request, resource, api.create(resource, namespace, body, options), options, 201)
-    if method == "PUT":
-        return _written(request, resource, api.update(resource, namespace, name, body, options), options)
-    existed = api.store.get(resource.key, namespace, name) is not None
-    if request.content_type == "application/apply-patch+yaml" and "fieldManager" not in request.query:
+    if method == "POST" and resource.namespaced and not namespace:
+        raise errors.method_not_allowed()
+    live = api.store.get(resource.key, namespace, name) if name else None
+    media = request.content_type
+    if method == "PATCH" and media == "application/apply-patch+yaml" and "fieldManager" not in request.query:
         text = 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
         raise ApiError(422, "Invalid", text)
-    obj = api.patch(resource, namespace, name, body, request.content_type, options)
-    return _written(request, resource, obj, options, 200 if existed else 201)
+
+    def write(options: Options) -> Object:
+        if method == "POST":
+            return api.create(resource, namespace, body, options)
+        if method == "PUT":
+            return api.update(resource, namespace, name, body, options)
+        return api.patch(resource, namespace, name, body, media, options)
+
+    guard = request.get(GUARD)
+    if guard:
+        if method == "PATCH" and live is None and media == "application/apply-patch+yaml":
+            guard.may_create(resource, name)
+        if resource.group == rbac.GROUP:
+            guard.may_grant(resource, namespace, write(replace(options, dry_run=True)), live)
+    created = method == "POST" or method == "PATCH" and live is None
+    return _written(request, resource, write(options), options, 201 if created else 200)
 
 
 def _written(
@@ -311,6 +366,6 @@ async def _subresource(
                 dry_run = request.query.get("dryRun") == "All"
                 return answer(pods.evict(api, namespace, name, body, dry_run), 201)
     if resource.plural == "serviceaccounts" and request.method == "POST":
-        api.get(resource, namespace, name)
-        return answer(reviews.token(name, namespace, await _body(request) or {}), 201)
+        account = api.get(resource, namespace, name)
+        return answer(request.app[TOKENS].request(account, await _body(request) or {}), 201)
     raise errors.method_not_allowed()
