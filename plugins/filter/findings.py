@@ -31,7 +31,7 @@ options:
       - What was gathered. Rules that need more are left out.
     type: list
     elements: str
-    choices: [facts, kubernetes, pod]
+    choices: [facts, kubernetes, pod, cluster]
     default: [facts, kubernetes, pod]
   nodes:
     description:
@@ -67,6 +67,12 @@ options:
   earlier:
     description:
       - The facts C(rdma) of an earlier run by host, to find what changed since. Hosts without them are not compared.
+    type: dict
+    version_added: 0.2.0
+  cluster:
+    description:
+      - What the module P(railyard.rdma.rail_state#module) returned as C(state), with the objects that are to be applied as
+        C(wanted) and the largest number or share of a pool's nodes that may be drained at once as C(drain_limit).
     type: dict
     version_added: 0.2.0
   cures:
@@ -116,6 +122,7 @@ def findings(
     pool_configs=None,
     earlier=None,
     cures=(),
+    cluster=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
@@ -123,7 +130,7 @@ def findings(
     if attachments is not None:
         names = [f"{a['metadata']['namespace']}/{a['metadata']['name']}" for a in attachments]
     pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
-    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier)
+    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster)
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")
     try:

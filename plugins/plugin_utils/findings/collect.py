@@ -20,6 +20,7 @@ def contexts(
     addresses=None,
     pool_configs=None,
     before=None,
+    cluster=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
@@ -31,8 +32,13 @@ def contexts(
     :param addresses: {host: ansible_host}, to find nodes of another name.
     :param pool_configs: SriovNetworkPoolConfig objects, None when not asked.
     :param before: {host: ``ansible_facts.rdma`` of an earlier run}.
+    :param cluster: what rail_state returned, with ``wanted`` and ``drain_limit``; its nodes serve when ``nodes`` is None.
     """
     made = []
+    if cluster is not None:
+        nodes = cluster.get("nodes") if nodes is None else nodes
+        hosts = {host: node_of(host, (addresses or {}).get(host), nodes or []) for host in model["hosts"]}
+        cluster = {**cluster, "hosts": {host: n and n["metadata"]["name"] for host, n in hosts.items()}}
     for layout in model["layouts"]:
         for host in layout["hosts"]:
             address = (addresses or {}).get(host)
@@ -59,6 +65,7 @@ def contexts(
                     None if pod is None else {**pod, "name": name},
                     (before or {}).get(host),
                     tuple(dict.fromkeys(reached)),
+                    cluster,
                 )
             )
     return made

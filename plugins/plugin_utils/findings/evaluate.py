@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     address,
     arp,
+    attachments,
     boot,
     cni,
     gid,
@@ -20,6 +21,8 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     memlock,
     naming,
     netns,
+    policy,
+    pool_config,
     qos,
     qos_node,
     resource,
@@ -31,6 +34,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
     INPUTS,
     RULES,
     SEVERITIES,
+    USUAL_INPUTS,
     Context,
     Problem,
     Rule,
@@ -40,13 +44,15 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 
 # Importing a subject registers its rules.
 SUBJECTS = (
-    address, arp, boot, cni, gid, gid_node, link, memlock, naming, netns, qos, qos_node, resource, resource_node, topology,
+    address, arp, attachments, boot, cni, gid, gid_node, link, memlock, naming, netns, policy, pool_config, qos, qos_node,
+    resource, resource_node, topology,
 )  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
 _ABSENT = {
     "facts": "there are no facts of the node",
     "kubernetes": "the cluster does not know the node",
     "pod": "there is no test pod on the node",
+    "cluster": "the cluster's objects were not read",
 }
 
 
@@ -98,7 +104,9 @@ def finding(rule: Rule, context: Context, result: Problem | Unknown, tolerated: 
     }
 
 
-def evaluate(contexts: Iterable[Context], inputs: Iterable[str] = INPUTS, tolerated: Iterable[str] = ()) -> list[dict]:
+def evaluate(
+    contexts: Iterable[Context], inputs: Iterable[str] = USUAL_INPUTS, tolerated: Iterable[str] = ()
+) -> list[dict]:
     """Findings of every rule whose needs are among ``inputs``, most severe first, then by node, id and rail.
 
     :param tolerated: ids whose findings do not fail a play; they are still reported.

@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 
 SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
-INPUTS = ("facts", "kubernetes", "pod")
+# "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it.
+INPUTS = ("facts", "kubernetes", "pod", "cluster")
+USUAL_INPUTS = INPUTS[:3]
 NODE, FLEET = "node", "fleet"
 # Playbooks that cure what a rule finds, or refuse to go on with the reason.
 CURES = ("prepare_nodes",)
@@ -40,6 +42,9 @@ class Context:
     :param pod: the node's entry of pod_rdma_facts with its ``name``; None when there is no test pod.
     :param before: ``ansible_facts.rdma`` of an earlier run, None when there is none.
     :param addresses: addresses by which the node is reached: ansible_host and those of the Node object.
+    :param cluster: what rail_state returned as ``state`` (a part is None when it could not be read, with the reason in
+        ``reasons``), with ``wanted`` (the objects that are to be applied), ``hosts`` (node name by inventory host, None
+        where the cluster has none) and ``drain_limit``; one for all nodes, None when the cluster was not asked.
     """
 
     node: str
@@ -49,6 +54,7 @@ class Context:
     pod: dict | None = None
     before: dict | None = None
     addresses: tuple[str, ...] = ()
+    cluster: dict | None = None
 
 
 @dataclass(frozen=True)

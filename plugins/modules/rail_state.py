@@ -1,0 +1,129 @@
+#!/usr/bin/python
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: rail_state
+short_description: Read what the cluster holds about the rails
+version_added: 0.2.0
+description:
+  - Reads every kind of object that decides about the rails with one list each, in one connection, and returns of large
+    objects only what somebody looks at.
+  - The filter P(railyard.rdma.findings#filter) judges what is returned, as its option C(cluster).
+  - A part that the account may not read is null, and the reason says which right is missing. A kind that the server does
+    not serve has no objects.
+author:
+  - Railyard contributors (@railyard)
+extends_documentation_fragment:
+  - kubernetes.core.k8s_auth_options
+attributes:
+  check_mode:
+    support: full
+    description: The module only reads.
+  diff_mode:
+    support: none
+    description: Nothing changes.
+options:
+  namespace:
+    description: Namespace of the Network Operator.
+    type: str
+    required: true
+  resource_prefixes:
+    description: Prefixes of resources. Pods that ask for such a resource are returned, and pods with networks of Multus.
+    type: list
+    elements: str
+    default: []
+  parts:
+    description: What to read. Everything when it is not given.
+    type: list
+    elements: str
+    choices:
+      - nodes
+      - node_states
+      - policies
+      - pool_configs
+      - operator_configs
+      - nic_cluster_policies
+      - attachments
+      - ip_pools
+      - cidr_pools
+      - webhooks
+      - namespaces
+      - pods
+      - events
+      - nic_ids
+requirements:
+  - kubernetes (Python library) 24.2 or newer
+seealso:
+  - plugin: railyard.rdma.findings
+    plugin_type: filter
+"""
+
+EXAMPLES = r"""
+- name: Read the cluster
+  railyard.rdma.rail_state:
+    namespace: nvidia-network-operator
+    resource_prefixes: [nvidia.com]
+  register: cluster
+
+- name: Judge it before anything is applied
+  ansible.builtin.debug:
+    msg: "{{ (rails_model | railyard.rdma.findings(hostvars, inputs=['cluster'], cluster=cluster.state | combine(wanted))).text }}"
+  vars:
+    wanted:
+      wanted: "{{ rail_networks_documents | map(attribute='objects') | flatten }}"
+"""
+
+RETURN = r"""
+state:
+  description:
+    - The parts by name. Policies, pools, networks, node states and configurations are objects as the API gives them.
+    - C(nodes) are Node objects with labels, taints, addresses, C(allocatable) and the condition Ready only.
+    - C(pods) are C({namespace, name, node, phase, networks, asks_for, requests, controlled_by, empty_dir}), C(events) those
+      of pods whose network failed, as C({node, object, message}), C(webhooks) and C(namespaces) names, C(nic_ids) the lines
+      of the ConfigMap supported-nic-ids.
+    - C(reasons) says for each part that is null why.
+  returned: success
+  type: dict
+  sample:
+    policies: []
+    nic_ids: ["15b3 1019 101a"]
+    pods: null
+    reasons:
+      pods: pods is forbidden
+requests:
+  description: Requests that were sent, repeats included.
+  returned: success
+  type: int
+  sample: 20
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import state
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
+
+
+def main():
+    spec = auth_argument_spec()
+    spec.update(
+        namespace={"type": "str", "required": True},
+        resource_prefixes={"type": "list", "elements": "str", "default": []},
+        parts={"type": "list", "elements": "str", "choices": [*state.PARTS, "nic_ids"]},
+    )
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    api = connect(module)
+    params = module.params
+    try:
+        found = state.read(api, params["namespace"], params["resource_prefixes"], params["parts"])
+    except ApiError as error:
+        module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
+    module.exit_json(changed=False, state=found, requests=api.requests)
+
+
+if __name__ == "__main__":
+    main()
