@@ -7,9 +7,10 @@
 Requests: ``{"op": "rdma_system_show" | "rdma_dev_list" | "rdma_link_list"}``, ``{"op": "rdma_system_set_netns",
 "mode": "shared" | "exclusive"}`` and ``{"op": "rdma_dev_set_netns", "dev": NAME, "netns": NAME or process id}``; with
 the last one the descriptor of the namespace may come along (SCM_RIGHTS) as in the real RDMA_NLDEV_NET_NS_FD; it then
-decides. What DCB netlink does: ``{"op": "dcb_get" | "dcb_set_pfc", "netdev": NAME, "pfc": [0, 1, …]}``. And what no
-netlink does: ``{"op": "service_started", "service": NAME, "pid": N}``, by which init puts a process into the cgroup of a
-service.
+decides. What DCB netlink does: ``{"op": "dcb_get" | "dcb_set_pfc", "netdev": NAME, "pfc": [0, 1, …]}``. What route netlink
+does for a child of a rail: ``{"op": "link_add", "lower": NAME, "name": NAME, "kind": "ipvlan" | "macvlan", "netns": NAME
+or process id, "mtu": N or null, "mac": MAC or null}``. And what no netlink does: ``{"op": "service_started", "service":
+NAME, "pid": N}``, by which init puts a process into the cgroup of a service.
 Answers: ``{"ok": true, "result": …}`` or ``{"ok": false, "errno": 16, "error": "Device or resource busy"}``.
 The caller's namespace is that of the connected process (SO_PEERCRED).
 """
@@ -25,6 +26,7 @@ import socket
 import struct
 import time
 
+from .children import Children
 from .devices import EXCLUSIVE, SHARED, Devices, Port
 from .errors import failure
 from .netdevs import Netdevs
@@ -75,8 +77,8 @@ class Client:
 class Control:
     """The requests. Names of namespaces are looked up in the caller's /run/netns, as the caller would."""
 
-    def __init__(self, devices: Devices, netdevs: Netdevs, services: dict[str, int]) -> None:
-        self.devices, self.netdevs, self.services = devices, netdevs, services
+    def __init__(self, devices: Devices, netdevs: Netdevs, services: dict[str, int], children: Children) -> None:
+        self.devices, self.netdevs, self.services, self.children = devices, netdevs, services, children
 
     def answer(self, client: Client, line: bytes) -> bytes:
         try:
@@ -155,6 +157,20 @@ class Control:
         finally:
             os.close(fd)
         self.devices.move(port, target, self.netdevs.netns_of_pid(client.pid))
+
+    def _link_add(self, client: Client, request: dict) -> dict:
+        self._privileged(client)
+        mtu, mac = request.get("mtu"), request.get("mac")
+        if not re.fullmatch(r"[^\s/:]{1,15}", request["name"]) or not (mtu is None or isinstance(mtu, int)):
+            raise failure(errno.EINVAL)
+        if mac is not None and not re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}", mac):
+            raise failure(errno.EINVAL)
+        fd = os.dup(client.fds[0]) if client.fds else self._open_netns(client, request["netns"])
+        try:
+            child = self.children.add(request["lower"], request["name"], request["kind"], fd, mtu, mac)
+        finally:
+            os.close(fd)
+        return {"mac": child.netdev.mac, "mtu": child.netdev.mtu, "interface_id": child.interface_id}
 
     def _port_of(self, client: Client, name: str) -> Port:
         """The PF whose interface has this name where the caller is; a VF has no DCB of its own."""

@@ -28,7 +28,9 @@ SHARED, EXCLUSIVE = "shared", "exclusive"
 
 @dataclass
 class Netdev:
-    """An interface of a function. ``wire`` names its far end, which never moves and so identifies it for ever."""
+    """An interface of a function, or a child of one. ``wire`` names its far end, which never moves and so identifies it
+    for ever. One that ``passes`` has no hardware: it ends with its network namespace instead of coming home.
+    """
 
     name: str
     mac: str
@@ -36,6 +38,7 @@ class Netdev:
     wire: str
     up: bool = False
     addresses: tuple[str, ...] = ()
+    passes: bool = False
 
 
 @dataclass

@@ -7,7 +7,8 @@
 Rules from drivers/infiniband/core/roce_gid_mgmt.c and cache.c: rows 0 and 1 are reserved for the default GID, which is
 made from the MAC when the interface appears; each address takes the lowest free row for RoCE v1 and the next free one
 for RoCE v2; a row is freed when its address or its interface goes away, also when the interface changes its namespace,
-and is then used again.
+and is then used again. Addresses of IPvlan and macvlan children are in the table of the port below them, and such a
+child has no default GID: its link-local address is one like any other.
 """
 
 from __future__ import annotations
@@ -50,18 +51,27 @@ class GidTable:
     def __init__(self, size: int) -> None:
         self.rows: list[Row | None] = [None] * size
 
-    def update(self, owner: Hashable | None, mac: str = "", addresses: Sequence[str] = ()) -> None:
-        """Bring the rows in line with the interface's present state.
+    def update(
+        self,
+        owner: Hashable | None,
+        mac: str = "",
+        addresses: Sequence[str] = (),
+        children: Sequence[tuple[Hashable, Sequence[str]]] = (),
+    ) -> None:
+        """Bring the rows in line with the interface's present state, and with that of its children.
 
         :param owner: identity of the interface in its namespace, or None when it is away. Rows of another owner are
             freed first: a moved interface is a new one to the table.
         :param addresses: with or without prefix length, in the order of their appearance.
+        :param children: owner and addresses of each, in the order in which they were made.
         """
         wanted: list[Row] = []
         if owner is not None:
             gids = dict.fromkeys(gid_of_address(address) for address in addresses)
             gids.pop(default_gid(mac), None)  # the link-local address made from the MAC has its rows already
             wanted = [Row(gid, kind, owner) for gid in gids for kind in TYPES]
+        for child, its in children:
+            wanted += [Row(gid, kind, child) for gid in dict.fromkeys(map(gid_of_address, its)) for kind in TYPES]
         keep = set(wanted)
         for index in range(len(TYPES), len(self.rows)):
             if self.rows[index] is not None and self.rows[index] not in keep:

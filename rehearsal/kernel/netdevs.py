@@ -12,9 +12,11 @@ One socket on the wire hears the changes of all namespaces that have an id there
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import select
 import socket
+import struct
 import sys
 from collections.abc import Callable
 
@@ -48,12 +50,17 @@ class Netdevs:
         self._ids: dict[str, int] = {os.readlink(f"/proc/self/fd/{self._home_fd}"): self.home}
         self.all: dict[str, Netdev] = {}
         self._stale = True
+        self._told_netns = -1
         self._where: dict[str, tuple[int, int]] = {}
         self._at: dict[tuple[int, int], str] = {}
         self._links: dict[int, dict[int, Link]] = {}
         self._addresses: dict[int, dict[int, list[str]]] = {}
+        # (namespace, ifindex, address) -> when it appeared: dumps have another order.
+        self._since: dict[tuple[int, int, str], int] = {}
+        self._moments = itertools.count()
         self.on_namespace_gone: Callable[[int], None] = lambda netns: None
         self.on_change: Callable[[], None] = lambda: None
+        self.on_passed: Callable[[Netdev], None] = lambda netdev: None
 
     # -- namespaces --------------------------------------------------------------------------------------------------
 
@@ -89,13 +96,24 @@ class Netdevs:
                 if kind == netlink.RTM_DELNSID:
                     gone = netlink.removed_netns_id(payload)
                     self._ids = {name: number for name, number in self._ids.items() if number != gone}
+                    self._since = {key: when for key, when in self._since.items() if key[0] != gone}
                     self.on_namespace_gone(gone)
-        while self._receive(self.changes) is not None:
+        while (data := self._receive(self.changes)) is not None:
             self._stale = True
+            for kind, ifindex, address in netlink.address_changes(data):
+                key = self._told_netns, ifindex, address
+                if kind == netlink.RTM_DELADDR:
+                    self._since.pop(key, None)
+                else:
+                    self._since.setdefault(key, next(self._moments))
 
     def _receive(self, sock: socket.socket) -> bytes | None:
+        """The next message; ``_told_netns`` is then the namespace that it is about."""
         try:
-            return sock.recv(1 << 16)
+            data, ancillary, _flags, _address = sock.recvmsg(1 << 16, socket.CMSG_SPACE(4))
+            told = [text for level, kind, text in ancillary if (level, kind) == (_SOL_NETLINK, _LISTEN_ALL_NSID)]
+            self._told_netns = struct.unpack("=i", told[0][:4])[0] if told else -1
+            return data
         except BlockingIOError:
             return None
         except OSError as error:
@@ -106,9 +124,10 @@ class Netdevs:
 
     # -- interfaces --------------------------------------------------------------------------------------------------
 
-    def attach(self, netdev: Netdev) -> None:
-        """Make the interface in the node's namespace. EEXIST when the name is taken there."""
-        self._wire.add_veth(netdev.wire, netdev.name, mac=netdev.mac, mtu=netdev.mtu, netns_fd=self._home_fd)
+    def attach(self, netdev: Netdev, netns_fd: int | None = None) -> None:
+        """Make the interface in a namespace, the node's own by default. EEXIST when the name is taken there."""
+        where = self._home_fd if netns_fd is None else netns_fd
+        self._wire.add_veth(netdev.wire, netdev.name, mac=netdev.mac, mtu=netdev.mtu, netns_fd=where)
         self.all[netdev.wire] = netdev
         self._stale = True
 
@@ -147,7 +166,11 @@ class Netdevs:
             self._stale = False
             ends = {link.name: link for link in self._wire.links()}
             lost = [netdev for wire, netdev in self.all.items() if wire not in ends]
-            returned = [self._return_home(netdev) for netdev in lost]
+            for netdev in lost:
+                if netdev.passes:
+                    del self.all[netdev.wire]
+                    self.on_passed(netdev)
+            returned = [self._return_home(netdev) for netdev in lost if not netdev.passes]
             if any(returned):
                 self._stale = True
                 continue
@@ -185,10 +208,22 @@ class Netdevs:
             return {}
 
     def _dump_addresses(self, netns: int) -> dict[int, list[str]]:
+        """Addresses by ifindex, in the order in which they appeared.
+
+        One that was not told of yet (it is tentative) counts as new. The kernel dumps IPv6 addresses of a scope newest
+        first (ipv6_link_dev_addr).
+        """
         try:
-            return self._wire.addresses(netns)
+            found = self._wire.addresses(netns)
         except OSError:
             return {}
+        self._hear()  # what is in the dump may have been told of meanwhile
+        for ifindex, addresses in found.items():
+            old = [address for address in addresses if ":" not in address]
+            for address in [*old, *(address for address in reversed(addresses) if ":" in address)]:
+                self._since.setdefault((netns, ifindex, address), next(self._moments))
+            addresses.sort(key=lambda address, ifindex=ifindex: self._since[netns, ifindex, address])
+        return found
 
     # -- what is seen ------------------------------------------------------------------------------------------------
 
@@ -224,6 +259,16 @@ class Netdevs:
     def wire_at(self, netns: int, ifindex: int) -> str | None:
         """The far end's name when the interface is one of a function, as of the last refresh."""
         return self._at.get((netns, ifindex))
+
+    def wire_socket(self, protocol: int) -> socket.socket:
+        """A packet socket that hears and sends frames of this type on every far end, for whoever plays the other machines
+        of the wire.
+        """
+        linux.setns(self._wire_fd, linux.CLONE_NEWNET)
+        try:
+            return socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.htons(protocol))
+        finally:
+            linux.setns(self._home_fd, linux.CLONE_NEWNET)
 
     def set_mtu(self, pid: int, ifindex: int, mtu: int) -> None:
         """Change an interface of the caller's namespace. Errors are the kernel's (EINVAL out of range)."""

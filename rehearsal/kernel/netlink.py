@@ -154,13 +154,8 @@ class Rtnl:
             body += attribute(_IFA_TARGET_NETNSID, _s32(netns))
         found: dict[int, list[str]] = {}
         for kind, payload in self.request(RTM_GETADDR, body, _DUMP):
-            if kind == RTM_NEWADDR:
-                _family, prefix, _flags, _scope, ifindex = _IFADDR.unpack_from(payload)
-                fields = attributes(payload[_IFADDR.size :])
-                # For a point-to-point address IFA_ADDRESS is the peer's; the own one is then IFA_LOCAL.
-                packed = fields.get(_IFA_LOCAL) or fields.get(_IFA_ADDRESS)
-                if packed:
-                    found.setdefault(ifindex, []).append(f"{ipaddress.ip_address(packed)}/{prefix}")
+            if kind == RTM_NEWADDR and (parsed := parse_address(payload)):
+                found.setdefault(parsed[0], []).append(parsed[1])
         return found
 
     def netns_id(self, fd: int) -> int:
@@ -216,6 +211,22 @@ def messages(data: bytes):
             return
         yield sequence, kind, data[offset + _HEADER.size : offset + length]
         offset += (length + 3) & ~3
+
+
+def parse_address(payload: bytes) -> tuple[int, str] | None:
+    """(ifindex, address with prefix length) of an RTM_NEWADDR or RTM_DELADDR."""
+    _family, prefix, _flags, _scope, ifindex = _IFADDR.unpack_from(payload)
+    fields = attributes(payload[_IFADDR.size :])
+    # For a point-to-point address IFA_ADDRESS is the peer's; the own one is then IFA_LOCAL.
+    packed = fields.get(_IFA_LOCAL) or fields.get(_IFA_ADDRESS)
+    return (ifindex, f"{ipaddress.ip_address(packed)}/{prefix}") if packed else None
+
+
+def address_changes(data: bytes):
+    """Yield (type, ifindex, address) of the addresses that a notification tells of."""
+    for _sequence, kind, payload in messages(data):
+        if kind in (RTM_NEWADDR, RTM_DELADDR) and (parsed := parse_address(payload)):
+            yield kind, *parsed
 
 
 def removed_netns_id(payload: bytes) -> int | None:

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import selectors
 import signal
@@ -15,11 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import linux
+from .children import Children
 from .control import Client, Control
 from .device_nodes import DeviceNodes
 from .devices import Devices, Netdev, Port
 from .fuse import FuseServer, Unmounted
 from .netdevs import Netdevs
+from .router import ETH_P_IPV6, Router
 from .spec import parse, vf_mac
 from .sysfs import infiniband, pci, system
 from .sysfs.net import NetClass
@@ -39,8 +42,9 @@ class Kernel:
         self.device_nodes = DeviceNodes(device_folder, "rdma_ucm" not in node.not_loaded)
         self.netdevs = Netdevs()
         self.devices = Devices(node, netns_mode, self.netdevs, self.netdevs.home)
+        self.children = Children(self.devices, self.netdevs)
         self.tree = Tree()
-        self.net_class = NetClass(self.tree, self.devices, self.netdevs)
+        self.net_class = NetClass(self.tree, self.devices, self.netdevs, self.children)
         pci.build(self.tree, self.devices)
         for port in self.devices.pfs:
             self._show(port)
@@ -54,6 +58,9 @@ class Kernel:
         self.devices.on_mode = lambda: infiniband.mode_changed(self.tree, self.devices)
         self.netdevs.on_namespace_gone = self.devices.namespace_gone
         self.netdevs.on_change = self._update_gids
+        self.netdevs.on_passed = self.children.gone
+        routed = any(ipaddress.ip_interface(text).version == 6 for port in node.ports for text in port.addresses)
+        self.router = Router(self.netdevs.wire_socket(ETH_P_IPV6), self._prefix) if routed else None
         self.netdevs.configure()
         self.netdevs.refresh()
 
@@ -67,6 +74,7 @@ class Kernel:
         self._show(port)
 
     def _remove(self, port: Port) -> None:
+        self.children.parent_gone(port)
         self.device_nodes.remove(port.rdma.index)
         infiniband.remove_port(self.tree, port)
         self.net_class.remove_port(port)
@@ -79,7 +87,21 @@ class Kernel:
                 port.rdma.gids.update(None)
             else:
                 link, addresses = self.netdevs.seen(owner)
-                port.rdma.gids.update(owner, link.mac if link else port.netdev.mac, addresses)
+                places = [place for child in self.children.of(port) if (place := self.netdevs.place(child.netdev))]
+                children = [(place, self.netdevs.seen(place)[1]) for place in places]
+                port.rdma.gids.update(owner, link.mac if link else port.netdev.mac, addresses, children)
+
+    def _prefix(self, wire: str) -> ipaddress.IPv6Network | None:
+        """What the rail's router advertises to an interface: a child, or a function that was moved into a pod."""
+        child = self.children.at(wire)
+        port = child.parent if child else next((p for p in self.devices.ports() if p.netdev.wire == wire), None)
+        if port is None or not port.spec.addresses:
+            return None
+        place = self.netdevs.where((child or port).netdev)
+        if place is None or place[0] == self.netdevs.home:
+            return None
+        network = ipaddress.ip_interface(port.spec.addresses[0]).network
+        return network if network.version == 6 else None
 
 
 def serve(
@@ -117,7 +139,7 @@ def serve(
         fuse.mount(sys_mount)
         linux.leave_mounts_behind(sys_mount)
         linux.ensure_own_proc()
-        control = Control(kernel.devices, kernel.netdevs, kernel.services)
+        control = Control(kernel.devices, kernel.netdevs, kernel.services, kernel.children)
         _loop(kernel, fuse, listener, control, on_ready)
     except (Unmounted, Terminated):
         pass
@@ -167,6 +189,8 @@ def _loop(kernel: Kernel, fuse: FuseServer, listener: socket.socket, control: Co
     selector.register(listener, selectors.EVENT_READ, accept)
     for events in (kernel.netdevs.changes, kernel.netdevs.endings):
         selector.register(events, selectors.EVENT_READ, kernel.netdevs.refresh)
+    if kernel.router is not None:
+        selector.register(kernel.router.socket, selectors.EVENT_READ, kernel.router.answer_pending)
     while True:
         for key, _events in selector.select():
             key.data()

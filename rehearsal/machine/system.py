@@ -175,7 +175,7 @@ def _tools(root: Path, spec: dict[str, Any], write: Write) -> None:
     chosen = {"systemctl": "systemctl", "shutdown": "shutdown", "reboot": "shutdown"}
     chosen |= _OF_BUILDER[builder(spec)] | _OF_LOADER[spec.get("boot_loader") or "grub"]
     sources = {name: TOOLS / source for name, source in chosen.items()}
-    sources["rdma"] = KERNEL_TOOLS / "rdma"
+    sources |= {name: KERNEL_TOOLS / name for name in ("rdma", "link-child")}
     if spec.get("driver", "doca_ofed") == "doca_ofed":
         sources["mlnx_qos"] = KERNEL_TOOLS / "mlnx_qos"
     for name, source in sources.items():

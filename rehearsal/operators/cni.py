@@ -12,7 +12,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from rehearsal.operators.cni_call import Call, CniError
-from rehearsal.operators.cni_main import host_device_add, ipvlan_add, ipvlan_delete, moved_delete, sriov_add
+from rehearsal.operators.cni_main import (
+    child_delete,
+    host_device_add,
+    ipvlan_add,
+    macvlan_add,
+    moved_delete,
+    sriov_add,
+)
 from rehearsal.operators.cni_meta import rdma_add, rdma_delete, sbr_add, sbr_delete, tuning_add
 from rehearsal.operators.machines import MachineError
 
@@ -28,8 +35,8 @@ Delete = Callable[[Call, dict], Awaitable[None]]
 PLUGINS: dict[str, tuple[Add, Delete]] = {
     "sriov": (sriov_add, moved_delete),
     "host-device": (host_device_add, moved_delete),
-    "ipvlan": (ipvlan_add, ipvlan_delete),
-    "macvlan": (ipvlan_add, ipvlan_delete),
+    "ipvlan": (ipvlan_add, child_delete),
+    "macvlan": (macvlan_add, child_delete),
     "tuning": (tuning_add, _nothing),
     "rdma": (rdma_add, rdma_delete),
     "sbr": (sbr_add, sbr_delete),

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Main CNI plugins, those that bring an interface into the pod: sriov, host-device, ipvlan (macvlan alike).
+"""Main CNI plugins, those that bring an interface into the pod: sriov, host-device, ipvlan, macvlan.
 
 Error texts are those of the real plugins.
 """
@@ -27,18 +27,31 @@ def _allocate(call: Call, conf: dict) -> dict:
 # A pod has many attachments, so each step is one shell with as few programs as can be: builtins read files, and one
 # "ip -batch" does what belongs together.
 #
-# $1 name in the pod, $2 wanted name, $3 MAC or empty; then addresses, "--", then pairs of route and gateway.
-# Rename, link up, addresses, routes: as the plugins and their ipam helper do.
+# $1 name in the pod, $2 wanted name, $3 MAC or empty, $4 lower half of IPv6 addresses that the kernel makes, or "-" for
+# what it makes itself; then addresses, "--", then pairs of route and gateway.
+# Rename, addresses, link up, routes: as the plugins and their ipam helper do (pkg/ipam ConfigureIface). With an IPv6
+# address the helper turns IPv6 on. Addresses come first, so their GIDs do, too.
+# $4 is for a veth that stands in for an IPvlan child, which has a number where a veth has only the MAC.
 CONFIGURE = """
-name=$1; dev=$2; mac=$3; shift 3
+name=$1; dev=$2; mac=$3; half=$4; shift 4
+case " $* " in *:*)
+  for i in lo "$name"; do echo 0 > "/proc/sys/net/ipv6/conf/$i/disable_ipv6"; done
+esac
+read -r off < "/proc/sys/net/ipv6/conf/$name/disable_ipv6" || true  # a shell that reads by letters finds no line's end
+if [ "$half" != - ] && [ "$off" = 0 ]; then
+  ip link set dev "$name" addrgenmode none
+  # Refused where advertisements are not accepted, so where no address is made.
+  ip token set "::$half" dev "$name" 2>/dev/null || true
+fi
 {
   if [ "$name" != "$dev" ]; then echo "link set dev $name name $dev"; fi
   if [ -n "$mac" ]; then echo "link set dev $dev address $mac"; fi
-  echo "link set dev $dev up"
   while [ $# -gt 0 ] && [ "$1" != -- ]; do
     case $1 in *:*) echo "addr add $1 dev $dev nodad";; *) echo "addr add $1 dev $dev";; esac
     shift
   done
+  echo "link set dev $dev up"
+  if [ "$half" != - ] && [ "$off" = 0 ]; then echo "addr add fe80::$half/64 dev $dev scope link nodad"; fi
   shift
   while [ $# -gt 0 ]; do echo "route add $1 ${2:+via $2} dev $dev"; shift 2; done
 } | ip -batch -
@@ -47,9 +60,9 @@ echo "$address"
 """
 
 
-async def _configure(call: Call, name: str, result: dict, mac: str | None) -> dict:
+async def _configure(call: Call, name: str, result: dict, mac: str | None, half: str = "-") -> dict:
     """Configure interface ``name`` of the pod as ``call.ifname``; the CNI result with its MAC."""
-    words = [name, call.ifname, mac or "", *[item["address"] for item in result["ips"]], "--"]
+    words = [name, call.ifname, mac or "", half, *[item["address"] for item in result["ips"]], "--"]
     for route in result["routes"]:
         words += [route["dst"], route.get("gw") or ""]
     address = await call.pod(CONFIGURE, *words)
@@ -117,21 +130,6 @@ async def host_device_add(call: Call, conf: dict, prev: dict | None) -> dict:
     return await _move_in(call, conf, name)
 
 
-# $1 master, $2 name of the child, $3 mode, $4 name of a stand-in's other end, $5 pod namespace, $6 mtu or empty.
-# Where the kernel has no ipvlan, a veth pair stands in; it cannot share the master's queue, only its MAC and MTU.
-CHILD = """
-read -r mac < "/sys/class/net/$1/address"
-read -r mtu < "/sys/class/net/$1/mtu"
-mtu=${6:-$mtu}
-if ! ip link add link "$1" name "$2" type ipvlan mode "$3" 2>/dev/null; then
-  ip link add name "$2" address "$mac" type veth peer name "$4"
-  ip link set dev "$4" mtu "$mtu" up
-fi
-ip link set dev "$2" mtu "$mtu"
-ip link set dev "$2" netns "$5"
-"""
-
-
 # $1 the configured master; without one the plugin takes the interface of the default route, silently.
 FIND_MASTER = """
 for dev in $1 $(ip route show default | sed -n 's/.* dev \\([^ ]*\\).*/\\1/p'); do
@@ -142,22 +140,39 @@ done
 
 
 async def ipvlan_add(call: Call, conf: dict, prev: dict | None) -> dict:
-    """A child of the master. Without the ipvlan driver a veth with the master's MAC stands in.
+    """A child with its master's MAC.
 
     :raises CniError: the master does not exist, or there is no ipam.
     """
+    return await _child_add(call, conf, "ipvlan", ("l2", "l3", "l3s"))
+
+
+async def macvlan_add(call: Call, conf: dict, prev: dict | None) -> dict:
+    """A child with a MAC of its own.
+
+    :raises CniError: the master does not exist, or there is no ipam.
+    """
+    return await _child_add(
+        call, conf, "macvlan", ("bridge", "private", "vepa", "passthru"), call.mac or conf.get("mac")
+    )
+
+
+async def _child_add(call: Call, conf: dict, kind: str, modes: tuple[str, ...], mac: str | None = None) -> dict:
     if not (conf.get("ipam") or {}).get("type"):
         raise CniError('"ipam" type is required')
+    mode = conf.get("mode") or modes[0]
+    if mode not in modes:
+        raise CniError(f"unknown {kind} mode: {json.dumps(mode)}")
     master = (await call.host(FIND_MASTER, conf.get("master") or "")).strip()
     if not master:
         raise CniError(f"failed to lookup master {json.dumps(conf.get('master') or '')}: Link not found")
-    digits = f"{call.owner[:6]}{call.ifname[-3:]}"
-    child, peer = f"c{digits}", f"p{digits}"
-    await call.host(CHILD, master, child, conf.get("mode") or "l2", peer, call.netns, str(conf.get("mtu") or ""))
+    child = f"c{call.owner[:6]}{call.ifname[-3:]}"
+    words = [master, child, call.netns, kind, str(conf.get("mtu") or ""), (mac or "").lower()]
+    made = await call.host('link-child "$@"', *words)
     call.notes["child"] = child
-    return await _configure(call, child, _allocate(call, conf), None)
+    return await _configure(call, child, _allocate(call, conf), None, made.split()[2])
 
 
-async def ipvlan_delete(call: Call, conf: dict) -> None:
+async def child_delete(call: Call, conf: dict) -> None:
     if call.notes.pop("child", None):
         await call.pod('ip link del dev "$1" 2>/dev/null || true', call.ifname)

@@ -336,8 +336,10 @@ class Kubelets(Controller):
     async def _network(self, pod: dict, node: dict, machine: Machine, row: dict, uid: str) -> None:
         row["address"] = self._pod_address(machine, uid)
         script = 'ip netns add "$1"; ip link add name "$2" type veth peer name eth0 netns "$1"; ip link set dev "$2" up'
+        # The pod network is IPv4 only, and such runtimes turn IPv6 off in their pods (kubernetes-sigs/dranet#138).
         await machine.shell(script, row["netns"], f"veth{uid[:8]}")
-        inside = 'ip link set dev lo up; ip addr add "$1/24" dev eth0; ip link set dev eth0 up'
+        inside = "for i in all default; do echo 1 > /proc/sys/net/ipv6/conf/$i/disable_ipv6; done; "
+        inside += 'ip link set dev lo up; ip addr add "$1/24" dev eth0; ip link set dev eth0 up'
         inside += "; ls /etc/cni/net.d 2>/dev/null || true"
         configs = (await machine.shell(inside, row["address"], netns=row["netns"])).split()
         called = self._daemon_on(MULTUS, node) and multus_is_called(configs)

@@ -10,6 +10,7 @@ import errno
 from collections.abc import Iterator
 from functools import partial
 
+from ..children import Children
 from ..dcb import Dcb
 from ..devices import Devices, Port
 from ..errors import failure, kernel_integer
@@ -21,8 +22,8 @@ from ..tree import Caller, Dir, File, Link, Live, Node, Tree
 class NetClass:
     """Keeps one directory per interface, so that a name that was looked up stays the same thing."""
 
-    def __init__(self, tree: Tree, devices: Devices, netdevs: Netdevs) -> None:
-        self.devices, self.netdevs = devices, netdevs
+    def __init__(self, tree: Tree, devices: Devices, netdevs: Netdevs, children: Children) -> None:
+        self.devices, self.netdevs, self.children = devices, netdevs, children
         self._virtual: dict[tuple[int, int], Dir] = {}
         self._physical: dict[str, Dir] = {}
         self._ports: dict[str, Port] = {}
@@ -39,9 +40,6 @@ class NetClass:
     def remove_port(self, port: Port) -> None:
         self._physical.pop(port.netdev.wire, None)
         self._ports.pop(port.netdev.wire, None)
-
-    # An IPvlan or macvlan child of a rail will come in here too: it has no function, so it belongs to devices/virtual,
-    # and its addresses go into its parent's GID table under its own (namespace, ifindex).
 
     def _interfaces(self, netns: int) -> Iterator[tuple[Interface, Port | None]]:
         for ifindex, link in self.netdevs.links(netns).items():
@@ -81,6 +79,16 @@ class NetClass:
                 self._links[target] = Link(target, lifetime=0.0)
             yield link.name, self._links[target]
 
+    def _child_number(self, caller: Caller, link: Interface) -> int:
+        child = self.children.at(self.netdevs.wire_at(caller.netns, link.ifindex))
+        return child.dev_id if child else 0
+
+    def _lower(self, caller: Caller, link: Interface) -> int:
+        """A child tells the ifindex that its parent has, in whatever namespace that is."""
+        child = self.children.at(self.netdevs.wire_at(caller.netns, link.ifindex))
+        place = self.netdevs.where(child.parent.netdev) if child else None
+        return place[1] if place else link.ifindex
+
     def _directory(self, find, port: Port | None) -> Dir:
         def show(text):
             return File(lambda caller: text(find(caller)))
@@ -94,7 +102,8 @@ class NetClass:
             "carrier": File(partial(_carrier, find)),
             "flags": show(lambda link: f"0x{link.flags & 0xFFFF:x}"),
             "ifindex": show(lambda link: str(link.ifindex)),
-            "iflink": show(lambda link: str(link.ifindex)),
+            "dev_id": File(lambda caller: f"0x{self._child_number(caller, find(caller)):x}"),
+            "iflink": File(lambda caller: str(self._lower(caller, find(caller)))),
             "mtu": File(lambda caller: str(find(caller).mtu), set_mtu),
             "operstate": show(lambda link: link.operstate),
             "type": show(lambda link: str(link.kind)),

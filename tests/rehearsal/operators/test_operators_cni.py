@@ -35,7 +35,7 @@ async def test_a_chain_moves_names_tunes_and_routes(machine):
     result = await cni.add_chain(call(machine), [SRIOV, TUNING, SBR], INSTALLED, notes)
     assert result["ips"] == [{"address": "192.168.0.2/16", "gateway": "192.168.0.1"}]
     assert machine.scripts(cni_main.MOVE_IN) == [["rdma0v0", "pod-u"]]
-    assert machine.scripts(cni_main.CONFIGURE) == [["rdma0v0", "net1", "", "192.168.0.2/16", "--"]]
+    assert machine.scripts(cni_main.CONFIGURE) == [["rdma0v0", "net1", "", "-", "192.168.0.2/16", "--"]]
     assert machine.scripts(cni_meta.SBR) == [["100", "net1", "yes", "192.168.0.2", "192.168.0.0/16", "192.168.0.1"]]
     written = next(words for script, words, netns in machine.calls if "printf %s" in script and netns == "pod-u")
     assert written[:2] == ["/proc/sys/net/ipv4/conf/net1/arp_ignore", "1"]
