@@ -75,6 +75,12 @@ options:
         C(wanted) and the largest number or share of a pool's nodes that may be drained at once as C(drain_limit).
     type: dict
     version_added: 0.2.0
+  only:
+    description:
+      - Ids of the rules that are asked. All rules when it is not given.
+    type: list
+    elements: str
+    version_added: 0.2.0
   cures:
     description:
       - Playbooks that run afterwards. Errors that they cure, or refuse with a reason of their own, are not in C(failing).
@@ -94,6 +100,7 @@ EXAMPLES = r"""
 RETURN = r"""
 _value:
   description:
+    - With O(cluster) C(drains) says for each pool of the SR-IOV operator how many nodes it lets go at once.
     - C(findings) is a list of C({id, severity, node, pod, rail, summary, evidence, remedy, tolerated}), C(failing)
       the part of it that must fail a
       play, C(rows) the verdict table as data, C(table) and C(text) the table and the findings as lines of text. Without
@@ -104,6 +111,7 @@ _value:
 from ansible.errors import AnsibleFilterError
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate, failing
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pool_config import drain_lines
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import CURES
 from ansible_collections.railyard.rdma.plugins.plugin_utils.hosts import host_values
 from ansible_collections.railyard.rdma.plugins.plugin_utils.node_table import node_lines, node_row
@@ -123,6 +131,7 @@ def findings(
     earlier=None,
     cures=(),
     cluster=None,
+    only=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
@@ -134,7 +143,7 @@ def findings(
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")
     try:
-        found = evaluate(known, inputs, tolerated)
+        found = evaluate(known, inputs, tolerated, only)
     except ValueError as error:
         raise AnsibleFilterError(f"findings: {error}") from error
     with_pods = "pod" in inputs
@@ -145,6 +154,7 @@ def findings(
         "rows": rows,
         "table": lines(rows) if with_pods else node_lines(rows),
         "text": finding_lines(found),
+        "drains": drain_lines(known) if cluster is not None else [],
     }
 
 

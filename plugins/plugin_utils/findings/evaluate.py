@@ -105,14 +105,20 @@ def finding(rule: Rule, context: Context, result: Problem | Unknown, tolerated: 
 
 
 def evaluate(
-    contexts: Iterable[Context], inputs: Iterable[str] = USUAL_INPUTS, tolerated: Iterable[str] = ()
+    contexts: Iterable[Context],
+    inputs: Iterable[str] = USUAL_INPUTS,
+    tolerated: Iterable[str] = (),
+    only: Iterable[str] | None = None,
 ) -> list[dict]:
     """Findings of every rule whose needs are among ``inputs``, most severe first, then by node, id and rail.
 
     :param tolerated: ids whose findings do not fail a play; they are still reported.
-    :raises ValueError: an input or a tolerated id does not exist (a typo would silently hide something).
+    :param only: ids of the rules that are to be asked; all when not given.
+    :raises ValueError: an input, a tolerated or an asked id does not exist (a typo would silently hide something).
     """
     inputs, accepted = set(inputs), frozenset(tolerated)
+    if only is not None and set(only) - set(RULES):
+        raise ValueError(f"only: {', '.join(sorted(set(only) - set(RULES)))} does not exist")
     if inputs - set(INPUTS):
         raise ValueError(f"inputs: got {sorted(inputs - set(INPUTS))}, allowed are {list(INPUTS)}")
     if accepted - set(RULES):
@@ -120,7 +126,7 @@ def evaluate(
             f"rails_findings_tolerated: {', '.join(sorted(accepted - set(RULES)))} does not exist; "
             f"known are {', '.join(sorted(RULES))}"
         )
-    rules = [r for _id, r in sorted(RULES.items()) if set(r.needs) <= inputs]
+    rules = [r for _id, r in sorted(RULES.items()) if set(r.needs) <= inputs and (only is None or r.id in only)]
     known = list(contexts)
     found = [finding(r, context, result, accepted) for r in rules for context, result in results(r, known)]
     return sorted(

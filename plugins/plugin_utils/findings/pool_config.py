@@ -46,6 +46,25 @@ def configs_of(context: Context) -> list[dict]:
     ]
 
 
+def drain_lines(contexts: list[Context]) -> list[str]:
+    """How many nodes each pool lets go at once, one sentence a pool; one about what is missing where it is not known."""
+    if not contexts:
+        return []
+    cluster = contexts[0].cluster
+    if cluster.get("nodes") is None or cluster.get("pool_configs") is None:
+        return ["How many nodes may be drained at once is not known: nodes or pool configurations could not be read."]
+    lines = []
+    for config in configs_of(contexts[0]):
+        taken = foreign.pool_config_nodes(config, cluster["nodes"])
+        value = (config.get("spec") or {}).get("maxUnavailable")
+        told = "no limit" if value is None else f"maxUnavailable {value}"
+        name = metadata(config).get("name")
+        lines.append(
+            f"Pool {name} ({told}): at most {at_once(value, len(taken))} of {len(taken)} nodes are drained at once."
+        )
+    return lines
+
+
 @rule("POL-010", "error", "A node is in two pool configurations", needs=("cluster",), scope=FLEET, unrehearsed=API_ONLY)
 def two_pool_configs(contexts: list[Context]):
     """Symptom: the node waits with Drain_Required and is never drained.
