@@ -54,6 +54,21 @@ options:
     description: Number of pods that are read at the same time.
     type: int
     default: 16
+  placeholders:
+    description:
+      - Subnets whose addresses only let a CNI plugin start. The routed address beside them comes from router
+        advertisements.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
+  address_timeout:
+    description:
+      - Seconds to wait, after the pods run, until no global address is tentative and each interface with an address of
+        O(placeholders) has another one. Pods that are not that far then are returned as they are.
+    type: int
+    default: 30
+    version_added: 0.2.0
 requirements:
   - kubernetes (Python library) 24.2 or newer
 seealso:
@@ -103,11 +118,13 @@ not_read:
   sample: []
 """
 
+import ipaddress
 import json
 import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import probe
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.addresses import pending
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, dynamic_transport
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, dynamic_client
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import (
@@ -164,6 +181,20 @@ def networks_of(pod):
         return None
 
 
+def read_settled(read, ready, params, clock=time.monotonic, pause=time.sleep):
+    """{name: facts} of running pods: read again those whose addresses are not final, until the deadline."""
+    subnets = [ipaddress.ip_network(text) for text in params["placeholders"]]
+    deadline = clock() + params["address_timeout"]
+    interval, found, left = 0.5, {}, list(ready)
+    while True:
+        found.update(zip(left, in_parallel(read, left, params["threads"])))
+        left = [name for name in left if pending(found[name].get("netdevs") or {}, subnets)]
+        if not left or clock() >= deadline:
+            return found
+        pause(max(0.0, min(interval, deadline - clock())))
+        interval = min(interval * 1.5, 5.0)
+
+
 def gather(api, execute, params):
     """{name: facts}. execute: function (pod name) -> output of the probe; raises ExecError."""
     pods = wait_for_pods(api, params["namespace"], params["names"], params["wait_timeout"])
@@ -191,7 +222,7 @@ def gather(api, execute, params):
         except (ExecError, probe.ProbeError) as error:
             return {"reason": str(error)}
 
-    for name, facts in zip(ready, in_parallel(read, ready, params["threads"])):
+    for name, facts in read_settled(read, ready, params).items():
         base[name].update(facts)
     return base
 
@@ -205,9 +236,16 @@ def main():
         wait_timeout={"type": "int", "default": 120},
         exec_timeout={"type": "int", "default": 60},
         threads={"type": "int", "default": 16},
+        placeholders={"type": "list", "elements": "str", "default": []},
+        address_timeout={"type": "int", "default": 30},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     params = module.params
+    for text in params["placeholders"]:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError as error:
+            module.fail_json(msg=f"placeholders: got {text!r}, must be a subnet such as fd01:0:0:100::/112 ({error})")
     client = dynamic_client(module)
 
     def core():

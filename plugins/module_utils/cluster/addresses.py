@@ -141,3 +141,23 @@ def ipv4_from_proc(fib_lines, route_lines):
         else:
             homeless.append(text)
     return found, homeless
+
+
+def pending(netdevs, placeholders):
+    """Why the addresses of a pod are not final yet, or None.
+
+    Addresses from router advertisements come some time after the pod runs, and no CNI result tells of them
+    (containernetworking/plugins#1016).
+
+    :param netdevs: {interface: entry with ``addresses``}.
+    :param placeholders: [ip_network], whose addresses only let a CNI plugin start.
+    """
+    for name, entry in sorted(netdevs.items()):
+        rows = [row for row in entry.get("addresses") or [] if row["scope"] == "global"]
+        waiting = [row["address"] for row in rows if row["tentative"]]
+        if waiting:
+            return f"{waiting[0]} of {name} is tentative"
+        held = [row["address"] for row in rows if any(ipaddress.ip_address(row["address"]) in p for p in placeholders)]
+        if held and len(held) == len(rows):
+            return f"{name} has only the placeholder {held[0]}"
+    return None

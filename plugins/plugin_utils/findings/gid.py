@@ -12,6 +12,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails i
     address_rows,
     device_of,
     interfaces,
+    placeholders,
     routable_addresses,
     usable_rails,
 )
@@ -160,21 +161,21 @@ def only_placeholder(context: Context):
 
     Source: UCX documentation (UCX_IB_GID_INDEX); containernetworking/plugins#160, containernetworking/plugins#1016.
     """
-    pod, pools = context.pod, _placeholders(context)
+    pod, pools = context.pod, placeholders(context)
     if not pod["reachable"] or not pools:
         return
     for rail, interface in interfaces(context.layout, pod).items():
         name = device_of(pod, interface) if interface else None
         addresses = routable_addresses(pod, interface) if name else []
-        placeholders = [text for text in addresses if any(ipaddress.ip_address(text) in pool for pool in pools)]
-        if not placeholders:
+        held = [text for text in addresses if any(ipaddress.ip_address(text) in pool for pool in pools)]
+        if not held:
             continue
         rows = address_rows(pod, interface, name)
-        routed = sorted(row["index"] for row in rows if row["address"].lower() not in [p.lower() for p in placeholders])
-        evidence = {"interface": interface, "addresses": addresses, "placeholders": placeholders, "gid_indexes": routed}
+        routed = sorted(row["index"] for row in rows if row["address"].lower() not in [text.lower() for text in held])
+        evidence = {"interface": interface, "addresses": addresses, "placeholders": held, "gid_indexes": routed}
         if not routed:
             yield Problem(
-                f"{interface} has the placeholder {', '.join(placeholders)} and no address that is routed",
+                f"{interface} has the placeholder {', '.join(held)} and no address that is routed",
                 "Check accept_ra and disable_ipv6 of the interface in the pod, and the rail's router.",
                 evidence,
                 rail,
@@ -187,11 +188,3 @@ def only_placeholder(context: Context):
                 rail,
                 severity="info",
             )
-
-
-def _placeholders(context: Context) -> list:
-    """Subnets of the pools of a layout whose routed addresses come from router advertisements."""
-    if context.layout.get("ip_family") != "ipv6_slaac":
-        return []
-    texts = [pool.get("subnet") or pool.get("cidr") for pool in context.layout.get("pools") or []]
-    return [ipaddress.ip_network(text) for text in texts if text]

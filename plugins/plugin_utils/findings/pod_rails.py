@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+
+from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 
 
@@ -98,13 +101,23 @@ def address_rows(pod: dict, interface: str, device: str) -> list[dict]:
     ]
 
 
+def placeholders(context: Context) -> list:
+    """Subnets of the pools of a layout whose routed addresses come from router advertisements."""
+    if context.layout.get("ip_family") != "ipv6_slaac":
+        return []
+    texts = [pool.get("subnet") or pool.get("cidr") for pool in context.layout.get("pools") or []]
+    return [ipaddress.ip_network(text) for text in texts if text]
+
+
 def usable_rails(context: Context) -> dict[int, int | None]:
-    """{rail: GID index of an address of the rail's interface, or None}."""
+    """{rail: GID index of a routed address of the rail's interface, or None}. A placeholder's row is none."""
+    pools = placeholders(context)
     found: dict[int, int | None] = {}
     for rail, interface in interfaces(context.layout, context.pod or {}).items():
         device = device_of(context.pod, interface) if interface else None
         rows = address_rows(context.pod, interface, device) if interface and device else []
-        found[rail] = min((row["index"] for row in rows), default=None)
+        rows = [row for row in rows if not any(ipaddress.ip_address(row["address"]) in pool for pool in pools)]
+        found[rail] = best_gid_index(rows)
     return found
 
 

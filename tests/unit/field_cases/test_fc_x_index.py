@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best_gid_index, gid_row
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import usable_rails
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 from ansible_collections.railyard.rdma.tests.unit.field_cases.field_node import (
     PCI,
@@ -157,11 +158,13 @@ def test_fc11_the_placeholder_is_not_the_row_to_use():
     (item,) = evaluate([given], ["pod"])
     assert (item["id"], item["severity"]) == ("GID-008", "info")
     assert "NCCL_IB_GID_INDEX=9 and UCX_IB_GID_INDEX=9" in item["remedy"]
+    assert usable_rails(given) == {0: 9}, "what the table of a run shows"
 
 
 def test_fc11_a_placeholder_alone_is_no_address():
     given = pod([row(5, PLACEHOLDER)], address(f"{PLACEHOLDER}/112"))
-    assert pod_findings(Context("node-a", ipvlan(ip_family="ipv6_slaac"), pod=given)) == [("GID-008", "error", 0)]
+    alone = Context("node-a", ipvlan(ip_family="ipv6_slaac"), pod=given)
+    assert (pod_findings(alone), usable_rails(alone)) == ([("GID-008", "error", 0)], {0: None})
     routed = pod([row(9, ROUTED)], address(f"{ROUTED}/64"))
     assert pod_findings(Context("node-a", ipvlan(ip_family="ipv6_slaac"), pod=routed)) == []
 

@@ -40,6 +40,7 @@ class FakeApi:
 
 def gather(api, execute, *names):
     params = {"namespace": "default", "names": list(names), "wait_timeout": 0, "threads": 4}
+    params.update(placeholders=[], address_timeout=0)
     return module.gather(api, execute, params)
 
 
@@ -178,3 +179,50 @@ def test_handshake_error_is_told_by_its_body():
 def test_parallel_keeps_the_order():
     assert pod_exec.in_parallel(lambda n: n * 2, range(20), 5) == [n * 2 for n in range(20)]
     assert pod_exec.in_parallel(lambda n: n, [], 5) == []
+
+
+def settled(*outputs, timeout=10, placeholders=("fd01:0:0:100::/112",)):
+    """What read_settled returns when a pod answers with these addresses one after the other, and how often it asked."""
+    asked, now = [], [0.0]
+
+    def read(name):
+        asked.append(name)
+        rows = outputs[min(len(asked), len(outputs)) - 1]
+        keys = ("address", "scope", "tentative")
+        return {"netdevs": {"net1": {"addresses": [dict(zip(keys, row)) for row in rows]}}}
+
+    def pause(seconds):
+        now[0] += max(seconds, 0.1)
+
+    params = {"placeholders": list(placeholders), "address_timeout": timeout, "threads": 1}
+    found = module.read_settled(read, ["a"], params, clock=lambda: now[0], pause=pause)
+    return [row["address"] for row in found["a"]["netdevs"]["net1"]["addresses"]], len(asked)
+
+
+PLACEHOLDER = ("fd01:0:0:100::7", "global", False)
+LINK = ("fe80::1:2", "link", True)
+TENTATIVE, ROUTED = (("2001:db8:0:a1::107", "global", flag) for flag in (True, False))
+
+
+def test_addresses_of_advertisements_are_waited_for():
+    """FC-17: nothing, then tentative, then usable; the placeholder alone is not enough."""
+    history = ([PLACEHOLDER, LINK], [PLACEHOLDER, TENTATIVE], [PLACEHOLDER, ROUTED])
+    assert settled(*history) == ([PLACEHOLDER[0], ROUTED[0]], 3)
+
+
+def test_the_wait_for_addresses_ends():
+    addresses, asked = settled([PLACEHOLDER, LINK], timeout=3)
+    assert addresses == [PLACEHOLDER[0], LINK[0]]
+    assert asked > 1
+    assert settled([PLACEHOLDER], timeout=0)[1] == 1
+
+
+@pytest.mark.parametrize("rows", [[], [("192.0.2.1", "global", False)], [LINK], [PLACEHOLDER, ROUTED]])
+def test_final_addresses_are_read_once(rows):
+    assert settled(rows)[1] == 1
+    assert settled(rows, placeholders=())[1] == 1
+
+
+def test_an_unreadable_pod_is_not_asked_again():
+    params = {"placeholders": [], "address_timeout": 9, "threads": 1}
+    assert module.read_settled(lambda name: {"reason": "gone"}, ["a"], params) == {"a": {"reason": "gone"}}
