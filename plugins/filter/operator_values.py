@@ -22,9 +22,10 @@ options:
     required: true
   nfd_enabled:
     description:
-      - Whether the chart brings Node Feature Discovery. Only one may run in a cluster.
-    type: bool
-    default: false
+      - Whether the chart brings Node Feature Discovery. Only one may run in a cluster. V(auto) is left to the module
+        P(railyard.rdma.operator_prepare#module), which looks at the cluster; here it is the same as V(false).
+    type: str
+    default: auto
   resources:
     description:
       - Requests and limits of the operator's container. Values that were measured to be enough when not set.
@@ -34,6 +35,13 @@ options:
       - Whether the SR-IOV operator changes VFs without draining the node first.
     type: bool
     default: false
+  pull_secrets:
+    description:
+      - Names of secrets for the images.
+    type: list
+    elements: str
+    default: []
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -51,11 +59,20 @@ _value:
   type: dict
 """
 
+from ansible.errors import AnsibleFilterError
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_operator import helm_values
+
+
+def operator_values(model, nfd_enabled="auto", resources=None, disable_drain=False, pull_secrets=()):
+    """Return the values; see the documentation above."""
+    try:
+        return helm_values(model, nfd_enabled, resources, disable_drain, pull_secrets)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
 
 
 class FilterModule:
     """Values of the operator's chart."""
 
     def filters(self):
-        return {"operator_values": helm_values}
+        return {"operator_values": operator_values}

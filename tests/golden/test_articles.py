@@ -22,6 +22,19 @@ WITHOUT_QOS = {
         "Without rdmaQoS the RDMA CNI forces class 0, which halved the bandwidth in the article; it then adds rdmaQoS.",
     )
 }
+MULTUS_MEMORY = {
+    ".spec.secondaryNetwork.multus.containerResources": (
+        [
+            {
+                "name": "kube-multus",
+                "requests": {"cpu": "100m", "memory": "128Mi"},
+                "limits": {"cpu": "100m", "memory": "512Mi"},
+            }
+        ],
+        None,
+        "The published policy leaves Multus at 50Mi, at which it is killed when pods ask for many networks (multus-cni#1346).",
+    )
+}
 
 
 def published(reference, article: str, kind: str, **conditions) -> list[dict]:
@@ -51,7 +64,7 @@ def names(prefix: str) -> list[str]:
 
 # Example, further variables, kind, article, conditions on the published objects, their number, differences by design.
 CASES = {
-    "NicClusterPolicy": ("a100-sriov-node", (), "NicClusterPolicy", SRIOV_ARTICLE, {}, 1, {}),
+    "NicClusterPolicy": ("a100-sriov-node", (), "NicClusterPolicy", SRIOV_ARTICLE, {}, 1, MULTUS_MEMORY),
     "pool": ("a100-sriov-node", (), "IPPool", SRIOV_ARTICLE, {}, 1, {}),
     "pool config": ("a100-sriov-node", (), "SriovNetworkPoolConfig", SRIOV_ARTICLE, {}, 1, {}),
     "policy with 1 VF": (

@@ -1,0 +1,74 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One look at everything of the operator in the cluster. Nothing is judged here; ``operands.py`` does."""
+
+from __future__ import annotations
+
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.operator import nfd, releases
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CONFIG = ("sriovnetwork.openshift.io/v1", "SriovOperatorConfig")
+POLICIES = ("mellanox.com/v1alpha1", "NicClusterPolicy")
+
+
+def get(api, path):
+    try:
+        return api.get(path)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def items(api, api_version, kind, namespace=None):
+    """All objects of a kind; none when the kind is not served (yet)."""
+    try:
+        return api.list_items(api.path(api_version, kind, namespace))
+    except KindNotServed:
+        return []
+
+
+def config_of(api, namespace):
+    try:
+        return get(api, api.path(*CONFIG, namespace=namespace, name="default"))
+    except KindNotServed:
+        return None
+
+
+def release_of(api, namespace, release):
+    query = [("labelSelector", releases.SELECTOR.format(release))]
+    secrets = api.list_items(f"/api/v1/namespaces/{namespace}/secrets", query)
+    return releases.state([s for s in secrets if s.get("type") == "helm.sh/release.v1"])
+
+
+def read(api, namespace, crds=(), parts=(), release="network-operator", tolerant=False):
+    """A snapshot: every part by name, with ``reasons`` of those that could not be read (None then).
+
+    :param parts: of crds, deployments, config, policies, daemon_sets, pods, nodes, release, nfd; others are None without a reason.
+    :param tolerant: whether a part that is refused (403) or fails leaves the others readable; else ApiError is raised.
+    """
+    readers = {
+        "crds": lambda: {name: get(api, f"{CRD}/{name}") for name in crds},
+        "deployments": lambda: items(api, "apps/v1", "Deployment", namespace),
+        "config": lambda: config_of(api, namespace),
+        "policies": lambda: items(api, *POLICIES),
+        "daemon_sets": lambda: items(api, "apps/v1", "DaemonSet", namespace),
+        "pods": lambda: items(api, "v1", "Pod", namespace),
+        "nodes": lambda: items(api, "v1", "Node"),
+        "release": lambda: release_of(api, namespace, release),
+        "nfd": lambda: nfd.instances(api.list_items("/apis/apps/v1/daemonsets")),
+    }
+    api.forget_kinds()
+    found, reasons = dict.fromkeys(readers), {}
+    for part in parts:
+        try:
+            found[part] = readers[part]()
+        except (ApiError, releases.Unreadable) as error:
+            if not tolerant:
+                raise
+            status = getattr(error, "status", None)
+            reasons[part] = f"HTTP status {status}: {error}" if status is not None else str(error)
+    return {**found, "reasons": reasons}
