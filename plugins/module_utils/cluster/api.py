@@ -16,27 +16,33 @@ import json
 import random
 import time
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, trouble
+
 # 409 is in the list because a lost optimistic lock is answered with it; a field ownership conflict is told apart below.
 RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504})
 ATTEMPTS = 6
 LONGEST_PAUSE = 8.0
-REQUEST_TIMEOUT = 60
+# Key of a plain text in what a transport gives back.
+TEXT = "text/plain"
+# Seconds to get a connection, and to get an answer over it.
+CONNECT_TIMEOUT, REQUEST_TIMEOUT = 10, 60
 
 
 class ApiError(Exception):
     """An answer of the API server that is not a success, or no answer at all (``status`` 0).
 
     Attributes: status (int), reason (str), message (str), causes (list of ``{reason, field, message}``), retry_after
-    (float or None).
+    (float or None), hopeless (bool: no later try can end otherwise, as with a certificate that is not trusted).
     """
 
-    def __init__(self, status, message, reason="", causes=None, retry_after=None):
+    def __init__(self, status, message, reason="", causes=None, retry_after=None, hopeless=False):
         super().__init__(message)
         self.status = status
         self.message = message
         self.reason = reason
         self.causes = causes or []
         self.retry_after = retry_after
+        self.hopeless = hopeless
 
     @property
     def field_conflict(self):
@@ -51,7 +57,7 @@ class ApiError(Exception):
 
     @property
     def retriable(self):
-        if self.field_conflict or self.refused or self.reason == "AlreadyExists":
+        if self.field_conflict or self.refused or self.hopeless or self.reason == "AlreadyExists":
             return False
         return self.status == 0 or self.status in RETRIED
 
@@ -98,13 +104,14 @@ class Api:
 
     transport: function ``(method, path, query, body, content_type) -> dict`` that raises ApiError; query is a list of
     pairs.
-    pause: function that sleeps (tests replace it); attempts: tries per request, all pauses together stay under half a
-    minute.
+    pause, clock: functions that sleep and tell seconds (tests replace them); attempts: tries per request, all pauses
+    together stay under half a minute.
     """
 
-    def __init__(self, transport, pause=time.sleep, attempts=ATTEMPTS):
+    def __init__(self, transport, pause=time.sleep, attempts=ATTEMPTS, clock=time.monotonic):
         self._transport = transport
         self._pause = pause
+        self._clock = clock
         self._attempts = attempts
         self._served = {}
         self.requests = 0
@@ -114,7 +121,7 @@ class Api:
         """One request; repeats it while the error is worth it. All our requests may be repeated: reads, apply,
         delete. ``attempts`` 1: the caller looks again itself, since the same request would fail again."""
         attempts = attempts or self._attempts
-        attempt = 0
+        attempt, started = 0, self._clock()
         while True:
             attempt += 1
             self.requests += 1
@@ -123,7 +130,10 @@ class Api:
             except ApiError as error:
                 if not error.retriable or attempt >= attempts:
                     if attempt > 1:
-                        error.message += f" (tried {int(attempt)} times)"
+                        seconds = self._clock() - started
+                        error.message += f" (tried {int(attempt)} times in {seconds:.0f} s)"
+                    if error.status == 403:
+                        error.message = forbidden.explain(error.message, method, path)
                     raise
                 self.retries += 1
                 pause = error.retry_after if error.retry_after is not None else 0.2 * 2 ** (attempt - 1)
@@ -132,6 +142,10 @@ class Api:
 
     def get(self, path, query=()):
         return self.request("GET", path, query)
+
+    def text(self, path, query=()):
+        """What is no JSON: the log of a container."""
+        return self.get(path, query).get(TEXT, "")
 
     def list_items(self, path, query=()):
         """All items of a collection, page by page. A page holds 500 objects, as kubectl asks."""
@@ -181,9 +195,27 @@ class Api:
         return "/".join(parts)
 
 
+def decoded(answer):
+    """The body of an answer: JSON, or ``{TEXT: text}`` for what is plain text, such as a log."""
+    kind = (getattr(answer, "headers", None) or {}).get("Content-Type") or ""
+    if kind.startswith("text/plain"):
+        return {TEXT: answer.data.decode("utf-8", "replace")}
+    return json.loads(answer.data)
+
+
 def dynamic_transport(client):
-    """Transport over a kubernetes DynamicClient (its ``request`` has kept its signature over all releases)."""
+    """Transport over a kubernetes DynamicClient (its ``request`` has kept its signature over all releases).
+
+    Its attribute ``railyard_source``, where it is set, says in an error where the connection comes from
+    (trouble.source_text).
+    """
     from kubernetes.client.rest import ApiException
+
+    configuration = client.configuration
+
+    def unanswered(error):
+        text, hopeless = trouble.connection_text(error, configuration.host)
+        return ApiError(0, f"the API server does not answer: {text}", hopeless=hopeless)
 
     def send(method, path, query, body, content_type):
         try:
@@ -194,17 +226,23 @@ def dynamic_transport(client):
                 query_params=query,
                 content_type=content_type,
                 serialize=False,
-                _request_timeout=REQUEST_TIMEOUT,
+                _request_timeout=(CONNECT_TIMEOUT, REQUEST_TIMEOUT),
             )
         except ApiException as error:
-            raise error_from_body(error.status or 0, error.body, error.reason or "", error.headers) from error
+            if error.status in (None, 0):  # How the client tells of a broken TLS connection.
+                raise unanswered(error) from error
+            found = error_from_body(error.status, error.body, error.reason or "", error.headers)
+            if found.status == 401:
+                source = getattr(client, "railyard_source", "this task")
+                found.message = trouble.unauthorized_text(source, trouble.token_of(configuration))
+            raise found from error
         except OSError as error:
-            raise ApiError(0, f"the API server does not answer: {error}") from error
+            raise unanswered(error) from error
         except Exception as error:
             # urllib3 wraps resets, time-outs and broken bodies in its own exceptions.
             if type(error).__module__.startswith("urllib3"):
-                raise ApiError(0, f"the API server does not answer: {error}") from error
+                raise unanswered(error) from error
             raise
-        return json.loads(answer.data)
+        return decoded(answer)
 
     return send

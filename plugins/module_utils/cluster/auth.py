@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import time
 import traceback
+import types
 
 try:
     from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
@@ -19,17 +22,23 @@ except ImportError:
     AUTH_ARG_SPEC, get_api_client = {}, None
     IMPORT_ERROR = traceback.format_exc()
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, trouble
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
+    CONNECT_TIMEOUT,
+    REQUEST_TIMEOUT,
     RETRIED,
     Api,
     ApiError,
     dynamic_transport,
+    error_from_body,
 )
 
 # What says that a cluster is meant, even when it cannot be reached: environment of kubernetes.core, of every client,
 # and of a pod.
 ENVIRONMENT = ("K8S_AUTH_KUBECONFIG", "K8S_AUTH_CONTEXT", "K8S_AUTH_HOST", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
 KUBECONFIG = "~/.kube/config"
+# Tries to reach a server when a module starts: long enough for a load balancer to find another server.
+FIRST_ATTEMPTS = 4
 
 
 def auth_argument_spec():
@@ -40,13 +49,14 @@ def auth_argument_spec():
 class NoConnection(Exception):
     """There is no client for the API; the text says why and what to do.
 
-    Attribute: unanswered (bool), True when everything is there but the server does not answer, so that a later try
-    may.
+    Attributes: unanswered (bool), True when everything is there but the server does not answer, so that a later try
+    may; short (str), what is wrong without the advice.
     """
 
-    def __init__(self, message, unanswered=False):
+    def __init__(self, message, unanswered=False, short=None):
         super().__init__(message)
         self.unanswered = unanswered
+        self.short = short or message
 
 
 def is_configured(params):
@@ -55,37 +65,98 @@ def is_configured(params):
     return named or any(os.environ.get(name) for name in ENVIRONMENT) or os.path.exists(os.path.expanduser(KUBECONFIG))
 
 
-def _unanswered(error):
-    """True for errors of the network, and for an answer that says so (the client asks the server for its kinds)."""
-    seen = error
-    while seen is not None:
-        if isinstance(seen, OSError) and not isinstance(seen, (FileNotFoundError, PermissionError)):
-            return True
-        if type(seen).__module__.startswith("urllib3") or getattr(seen, "status", None) in RETRIED:
-            return True
-        seen = seen.__cause__
-    return False
+@contextlib.contextmanager
+def _first_requests(looked):
+    """While kubernetes.core makes a client it asks the server for its kinds, without a timeout and with silent retries of
+    urllib3 that would hide how long a server is away. Inside of this, requests have timeouts, and retries are ours, for
+    the life of the client.
+
+    looked: gets the attributes ``host`` (URL of the server) and ``header`` (Authorization).
+    """
+    from kubernetes.client import rest
+    from urllib3.util.retry import Retry
+
+    original = rest.RESTClientObject.request
+    # Redirects and status codes as before; a broken connection comes back to us at once.
+    once = Retry(
+        total=None, connect=0, read=0, other=0, status=0, respect_retry_after_header=False, raise_on_status=False
+    )
+
+    def request(self, method, url, *args, **kwargs):
+        looked.host = "/".join(url.split("/")[:3])
+        headers = kwargs.get("headers") or {}
+        looked.header = next((value for name, value in headers.items() if name.lower() == "authorization"), None)
+        self.pool_manager.connection_pool_kw.setdefault("retries", once)
+        if kwargs.get("_request_timeout") is None:
+            kwargs["_request_timeout"] = (CONNECT_TIMEOUT, REQUEST_TIMEOUT)
+        return original(self, method, url, *args, **kwargs)
+
+    rest.RESTClientObject.request = request
+    try:
+        yield
+    finally:
+        rest.RESTClientObject.request = original
 
 
-def client_for(params):
-    """The client of kubernetes.core for a module's parameters. Raises NoConnection."""
+def _refusal(error, looked, source):
+    """(what went wrong, whether a later try may end otherwise) of an error that came up while a client was made."""
+    status = getattr(error, "status", None)
+    if status == 401:
+        return trouble.unauthorized_text(source, looked.header), False
+    if status:
+        body = getattr(error, "body", None)
+        found = error_from_body(status, body, getattr(error, "reason", "") or "")
+        return forbidden.explain(found.message) if status == 403 else found.message, status in RETRIED
+    below = trouble.chain(error)
+    if any(_is_of_network(seen) for seen in below):
+        text, hopeless = trouble.connection_text(error, looked.host)
+        return text, not hopeless
+    return str(error).rstrip("."), False
+
+
+def _is_of_network(error):
+    """True for errors of the network or of TLS; a kubeconfig that is not there is none."""
+    if isinstance(error, OSError) and not isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError)):
+        return True
+    return type(error).__module__.startswith("urllib3")
+
+
+def client_for(params, attempts=FIRST_ATTEMPTS, pause=time.sleep, clock=time.monotonic):
+    """The client of kubernetes.core for a module's parameters. Raises NoConnection.
+
+    attempts: how often a server that does not answer is tried.
+    """
     if get_api_client is None:
         raise NoConnection(
             "The collection kubernetes.core is missing on the controller; install it with "
             "'ansible-galaxy collection install -r collections/requirements.yml'."
         )
     auth = {name: params[name] for name in AUTH_ARG_SPEC if params.get(name) is not None}
-    try:
-        return get_api_client(**auth)
-    except Exception as error:
-        # kubernetes.core, kubernetes and urllib3 each raise their own types here; the user needs the same advice for
-        # all.
-        raise NoConnection(
-            f"No connection to the Kubernetes API: {str(error).rstrip('.')}. Check kubeconfig and context (K8S_AUTH_KUBECONFIG, "
-            "K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same names), and that the Python library kubernetes "
-            f"is installed for {sys.executable}.",
-            unanswered=_unanswered(error),
-        ) from error
+    attempt, started = 0, clock()
+    looked = types.SimpleNamespace(host=None, header=None)
+    while True:
+        attempt += 1
+        try:
+            with _first_requests(looked):
+                client = get_api_client(**auth)
+            client.client.railyard_source = trouble.source_text(params)
+            return client
+        except Exception as error:
+            # kubernetes.core, kubernetes and urllib3 each raise their own types here; the user needs the same advice for
+            # all.
+            source = trouble.source_text(params)
+            text, unanswered = _refusal(error, looked, source)
+            if unanswered and attempt < attempts:
+                pause(0.5 * 2 ** (attempt - 1))
+                continue
+            more = f" Tried {attempt} times in {clock() - started:.0f} s." if attempt > 1 else ""
+            raise NoConnection(
+                f"No connection to the Kubernetes API: {text.rstrip('.')}.{more} The connection is that of {source}. Check "
+                "kubeconfig and context (K8S_AUTH_KUBECONFIG, K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same "
+                f"names), and that the Python library kubernetes is installed for {sys.executable}.",
+                unanswered=unanswered,
+                short=text,
+            ) from error
 
 
 def dynamic_client(module):
@@ -101,22 +172,23 @@ def connect(module):
     return Api(dynamic_transport(dynamic_client(module).client))
 
 
-def connect_later(params):
+def connect_later(params, **options):
     """Api that connects with its first request; while the server does not answer, requests fail as ApiError 0.
 
     For callers that wait for a server that may be away, such as one that restarts with the node it runs on.
-    Requests raise NoConnection when waiting cannot help.
+    Requests raise NoConnection when waiting cannot help. options: of Api, such as ``attempts`` for callers that look
+    again themselves.
     """
     transport = []
 
     def send(method, path, query, body, content_type):
         if not transport:
             try:
-                transport.append(dynamic_transport(client_for(params).client))
+                transport.append(dynamic_transport(client_for(params, attempts=1).client))
             except NoConnection as error:
                 if not error.unanswered:
                     raise
-                raise ApiError(0, f"the API server does not answer: {error.__cause__}") from error
+                raise ApiError(0, f"the API server does not answer: {error.short}") from error
         return transport[0](method, path, query, body, content_type)
 
-    return Api(send)
+    return Api(send, **options)

@@ -1,0 +1,189 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which role of access/ holds a right.
+
+Generated from access/rights.yml by scripts/generate_access.py; change it there.
+"""
+
+from __future__ import annotations
+
+# End of a ClusterRole's name, by the place where it is bound.
+SUFFIXES = {"cluster": "", "operator": "-operator", "networks": "-networks", "leases": "-leases"}
+# (API group, resource): {verb: [playbook@place]}.
+HOLDERS = {
+    ("", "configmaps"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+    ("", "events"): {
+        "list": ["verify@networks"],
+    },
+    ("", "namespaces"): {
+        "create": ["install_operator@cluster"],
+        "patch": ["install_operator@cluster"],
+    },
+    ("", "nodes"): {
+        "get": ["prepare_nodes@cluster", "apply_rails@cluster"],
+        "list": ["prepare_nodes@cluster", "apply_rails@cluster", "verify@cluster"],
+        "patch": ["prepare_nodes@cluster"],
+    },
+    ("", "pods"): {
+        "create": ["verify@networks"],
+        "delete": ["verify@networks"],
+        "get": ["verify@networks"],
+        "list": ["prepare_nodes@cluster", "apply_rails@cluster", "verify@networks"],
+        "patch": ["verify@networks"],
+    },
+    ("", "pods/eviction"): {
+        "create": ["prepare_nodes@cluster"],
+    },
+    ("", "pods/exec"): {
+        "create": ["verify@networks"],
+        "get": ["verify@networks"],
+    },
+    ("", "secrets"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "update": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+    ("", "serviceaccounts"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+    ("apiextensions.k8s.io", "customresourcedefinitions"): {
+        "create": ["install_operator@cluster"],
+        "get": ["install_operator@cluster", "apply_rails@cluster"],
+        "list": ["install_operator@cluster"],
+        "patch": ["install_operator@cluster"],
+        "watch": ["install_operator@cluster"],
+    },
+    ("apps", "daemonsets"): {
+        "list": ["apply_rails@operator"],
+    },
+    ("apps", "deployments"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+    ("apps", "replicasets"): {
+        "list": ["install_operator@operator"],
+    },
+    ("batch", "jobs"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+    ("coordination.k8s.io", "leases"): {
+        "get": ["prepare_nodes@leases"],
+    },
+    ("k8s.cni.cncf.io", "network-attachment-definitions"): {
+        "create": ["apply_rails@networks"],
+        "delete": ["apply_rails@networks"],
+        "get": ["apply_rails@networks"],
+        "list": ["apply_rails@cluster", "verify@networks"],
+        "patch": ["apply_rails@networks"],
+    },
+    ("maintenance.nvidia.com", "nodemaintenances"): {
+        "list": ["prepare_nodes@cluster"],
+    },
+    ("mellanox.com", "nicclusterpolicies"): {
+        "create": ["apply_rails@cluster"],
+        "get": ["apply_rails@cluster"],
+        "patch": ["apply_rails@cluster"],
+    },
+    ("nfd.k8s-sigs.io", "nodefeaturerules"): {
+        "create": ["install_operator@cluster"],
+        "delete": ["install_operator@cluster"],
+        "get": ["install_operator@cluster"],
+        "list": ["install_operator@cluster"],
+        "patch": ["install_operator@cluster"],
+        "watch": ["install_operator@cluster"],
+    },
+    ("nv-ipam.nvidia.com", "cidrpools"): {
+        "create": ["apply_rails@operator"],
+        "delete": ["apply_rails@operator"],
+        "get": ["apply_rails@operator"],
+        "list": ["apply_rails@operator"],
+        "patch": ["apply_rails@operator"],
+    },
+    ("nv-ipam.nvidia.com", "ippools"): {
+        "create": ["apply_rails@operator"],
+        "delete": ["apply_rails@operator"],
+        "get": ["apply_rails@operator"],
+        "list": ["apply_rails@operator"],
+        "patch": ["apply_rails@operator"],
+    },
+    ("policy", "poddisruptionbudgets"): {
+        "list": ["prepare_nodes@cluster", "apply_rails@cluster"],
+    },
+    ("rbac.authorization.k8s.io", "clusterrolebindings"): {
+        "create": ["install_operator@cluster"],
+        "delete": ["install_operator@cluster"],
+        "get": ["install_operator@cluster"],
+        "list": ["install_operator@cluster"],
+        "patch": ["install_operator@cluster"],
+        "watch": ["install_operator@cluster"],
+    },
+    ("rbac.authorization.k8s.io", "clusterroles"): {
+        "bind": ["install_operator@cluster"],
+        "create": ["install_operator@cluster"],
+        "delete": ["install_operator@cluster"],
+        "escalate": ["install_operator@cluster"],
+        "get": ["install_operator@cluster"],
+        "list": ["install_operator@cluster"],
+        "patch": ["install_operator@cluster"],
+        "watch": ["install_operator@cluster"],
+    },
+    ("sriovnetwork.openshift.io", "sriovnetworknodepolicies"): {
+        "create": ["apply_rails@operator"],
+        "delete": ["apply_rails@operator"],
+        "get": ["apply_rails@operator"],
+        "list": ["apply_rails@operator"],
+        "patch": ["apply_rails@operator"],
+    },
+    ("sriovnetwork.openshift.io", "sriovnetworknodestates"): {
+        "list": ["prepare_nodes@cluster", "apply_rails@operator"],
+    },
+    ("sriovnetwork.openshift.io", "sriovnetworkpoolconfigs"): {
+        "create": ["apply_rails@operator"],
+        "delete": ["apply_rails@operator"],
+        "get": ["apply_rails@operator"],
+        "list": ["prepare_nodes@cluster", "apply_rails@operator", "verify@operator"],
+        "patch": ["apply_rails@operator"],
+    },
+    ("sriovnetwork.openshift.io", "sriovnetworks"): {
+        "create": ["apply_rails@operator"],
+        "delete": ["apply_rails@operator"],
+        "get": ["apply_rails@operator"],
+        "list": ["apply_rails@operator"],
+        "patch": ["apply_rails@operator"],
+    },
+    ("sriovnetwork.openshift.io", "sriovoperatorconfigs"): {
+        "create": ["install_operator@operator"],
+        "delete": ["install_operator@operator"],
+        "get": ["install_operator@operator"],
+        "list": ["install_operator@operator"],
+        "patch": ["install_operator@operator"],
+        "watch": ["install_operator@operator"],
+    },
+}
