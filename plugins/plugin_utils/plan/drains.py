@@ -16,6 +16,8 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection im
 
 PERCENT = re.compile(r"(\d+)%\Z")
 # Nodes that no pool configuration selects share a pool of the operator's own.
+# A pod that may take longer than this to end, in seconds, is told; shorter ones are in the estimate.
+USUAL_GRACE = 30
 BUILT_IN = {"pool": None, "value": 1}
 
 
@@ -93,4 +95,18 @@ def evicted(rows, whole, prefix):
             found.append(
                 {"namespace": row["namespace"], "name": row["name"], "why": why, "empty_dir": list(row["empty_dirs"])}
             )
+    return found
+
+
+def holdups_of(pods, evicted):
+    """What may make a drain take longer than usual: one sentence a pod."""
+    going = {(row["namespace"], row["name"]) for row in evicted}
+    found = []
+    for row in pods:
+        if (row["namespace"], row["name"]) not in going:
+            continue
+        if row["blocked"]:
+            found.append(f"not evicted as things are: {row['blocked']}")
+        elif (row["grace"] or 0) > USUAL_GRACE:
+            found.append(f"pod {row['namespace']}/{row['name']} has {row['grace']} s to end")
     return found

@@ -24,8 +24,6 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.sriov_spec impo
 NOTHING, RESTART, DRAIN, REBOOT, UNKNOWN = "nothing", "device_plugin_restart", "drain", "reboot", "unknown"
 # From mild to severe. What is not known may be anything, but hides no drain that is known.
 SEVERITY = (NOTHING, RESTART, UNKNOWN, DRAIN, REBOOT)
-# A pod that takes longer than this to end is told; shorter ones are in the estimate.
-USUAL_GRACE = 30
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class Look:
                 evicted = None
             else:
                 evicted = drains.evicted(pods, effect == REBOOT, self.to_come.prefix)
-                holdups = holdups_of(pods, evicted)
+                holdups = drains.holdups_of(pods, evicted)
             if self.node["unschedulable"]:
                 reasons.append(_about_node("it is cordoned now, and the operator makes it schedulable at the end"))
         return {
@@ -238,20 +236,6 @@ def _restart_text(planned):
     if planned:
         return "its device plugin restarts: the node offers no VFs for some seconds, pods keep theirs"
     return "its device plugin goes: nothing is offered any more"
-
-
-def holdups_of(pods, evicted):
-    """What may make a drain take longer than usual: one sentence a pod."""
-    going = {(row["namespace"], row["name"]) for row in evicted}
-    found = []
-    for row in pods:
-        if (row["namespace"], row["name"]) not in going:
-            continue
-        if row["blocked"]:
-            found.append(f"not evicted as things are: {row['blocked']}")
-        elif (row["grace"] or 0) > USUAL_GRACE:
-            found.append(f"pod {row['namespace']}/{row['name']} has {row['grace']} s to end")
-    return found
 
 
 def interfaces_of_facts(facts, layout):

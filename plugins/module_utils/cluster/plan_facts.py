@@ -1,0 +1,153 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a drain would meet, read with one list for each kind and cut down to what matters; and rows of the other objects
+that a plan looks at.
+
+The number of requests does not depend on the number of objects, but for pages of 500. What cannot be read is None, and
+``unknown`` says why.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+
+# The server leaves finished pods and those without a node out: no drain ever meets them.
+PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+# The operator's own default (pkg/vars); the chart sets nvidia.com.
+DEFAULT_PREFIX = "openshift.io"
+SPEC_FIELDS = ("interfaces", "system")
+STATUS_FIELDS = ("interfaces", "system", "syncStatus", "lastSyncError")
+
+
+def node_row(node):
+    """``{name, labels, unschedulable, ready, names}``; names are those by which an inventory may call the node."""
+    meta, labels = maintenance.metadata(node), maintenance.metadata(node).get("labels") or {}
+    addresses = [row.get("address") for row in (node.get("status") or {}).get("addresses") or []]
+    names = [meta.get("name"), labels.get("kubernetes.io/hostname"), *addresses]
+    return {
+        "name": meta.get("name"),
+        "labels": labels,
+        "unschedulable": maintenance.cordoned(node),
+        "ready": maintenance.is_ready(node),
+        "names": list(dict.fromkeys(name for name in names if name)),
+    }
+
+
+def state_row(state):
+    """What of a SriovNetworkNodeState matters: ``{spec, status, busy}``; busy says what the operator does just now."""
+    spec, status = state.get("spec") or {}, state.get("status") or {}
+    return {
+        "spec": {key: spec[key] for key in SPEC_FIELDS if spec.get(key)},
+        "status": {key: status[key] for key in STATUS_FIELDS if status.get(key)},
+        "busy": maintenance.operator_busy({}, [state], []),
+    }
+
+
+def pod_row(pod, budgets=()):
+    """What of a pod matters: ``{namespace, name, node, resources, empty_dirs, grace, unmanaged, own, blocked}``.
+
+    resources are the names of extended resources that its containers request (a limit is a request, too), grace is in
+    seconds, blocked says which PodDisruptionBudget lets no pod go now. None for a pod that no drain evicts: of a
+    DaemonSet, static, finished, or leaving already.
+    """
+    if maintenance.judge_pod(pod, "evict", "evict")[0] != "evict":
+        return None
+    meta, spec = maintenance.metadata(pod), pod.get("spec") or {}
+    names = set()
+    for container in spec.get("containers") or []:
+        resources = container.get("resources") or {}
+        for kind in ("requests", "limits"):
+            names.update(name for name in resources.get(kind) or {} if "/" in name)
+    blocked = maintenance.drain_obstacles([pod], budgets, "evict", "evict") if budgets else []
+    return {
+        "namespace": meta.get("namespace"),
+        "name": meta.get("name"),
+        "node": spec.get("nodeName"),
+        "resources": sorted(names),
+        "empty_dirs": [str(name) for name in maintenance.empty_dirs(pod)],
+        "grace": spec.get("terminationGracePeriodSeconds"),
+        "unmanaged": maintenance.controller_of(pod) is None,
+        "own": maintenance.OWN_LABEL in (meta.get("labels") or {}),
+        "blocked": blocked[0] if blocked else None,
+    }
+
+
+def policy_row(obj):
+    """An object without what only the server needs."""
+    meta = maintenance.metadata(obj)
+    return {"metadata": {key: meta[key] for key in ("name", "namespace") if key in meta}, "spec": obj.get("spec") or {}}
+
+
+def prefix_of(deployments):
+    """RESOURCE_PREFIX of the SR-IOV operator among Deployments, None when the operator is not there."""
+    for deployment in deployments:
+        pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+        for container in pod.get("containers") or []:
+            for variable in container.get("env") or []:
+                if variable.get("name") == "RESOURCE_PREFIX":
+                    return variable.get("value") or DEFAULT_PREFIX
+    return None
+
+
+class Reader:
+    """Lists that may fail: the reason is kept by the name of the part, and the part is None."""
+
+    def __init__(self, api):
+        self.api, self.unknown = api, {}
+
+    def list(self, part, api_version, kind, namespace=None, query=()):
+        """Objects of a kind, None when they cannot be read. A kind that is not served has none."""
+        try:
+            return self.api.list_items(self.api.path(api_version, kind, namespace), query)
+        except KindNotServed:
+            return []
+        except ApiError as error:
+            answer = "no answer" if error.status == 0 else f"HTTP status {error.status}"
+            self.unknown[part] = f"{answer}: {error.message}"
+            return None
+
+
+def rows(items, make):
+    """Rows of the items, without those that do not matter; None stays None."""
+    if items is None:
+        return None
+    return [row for row in map(make, items) if row is not None]
+
+
+def gather(api, namespace):
+    """``{pods, resource_prefix, unknown, requests}``, see the module rail_plan_facts."""
+    reader = Reader(api)
+    deployments = reader.list("resource_prefix", "apps/v1", "Deployment", namespace)
+    budgets = reader.list("budgets", "policy/v1", "PodDisruptionBudget")
+    pods = reader.list("pods", "v1", "Pod", None, [("fieldSelector", PODS)])
+    return {
+        "pods": rows(pods, lambda pod: pod_row(pod, budgets or ())),
+        "resource_prefix": prefix_of(deployments or []),
+        "unknown": reader.unknown,
+        "requests": api.requests,
+    }
+
+
+# Names of rail_state's parts, and what a plan calls them.
+PARTS = {"nodes": "nodes", "node_states": "states", "policies": "policies", "pool_configs": "pool_configs"}
+
+
+def cluster_of(state, drains):
+    """What ``node_effects`` looks at, from what rail_state and rail_plan_facts returned."""
+    states = state.get("node_states")
+    configs = state.get("operator_configs")
+    config = next((c for c in configs or [] if maintenance.metadata(c).get("name") == "default"), None)
+    reasons = {PARTS.get(part, part): text for part, text in (state.get("reasons") or {}).items()}
+    return {
+        "nodes": rows(state.get("nodes"), node_row),
+        "states": None if states is None else {maintenance.metadata(s).get("name"): state_row(s) for s in states},
+        "policies": rows(state.get("policies"), policy_row),
+        "pool_configs": rows(state.get("pool_configs"), policy_row),
+        "config": None if config is None else config.get("spec") or {},
+        "resource_prefix": drains.get("resource_prefix"),
+        "pods": drains.get("pods"),
+        "unknown": {**reasons, **(drains.get("unknown") or {})},
+    }
