@@ -17,6 +17,10 @@ description:
     and each pool has a block.
   - A failure names each node and what it lacks. Where the SR-IOV operator drains a node and cannot end it, the pods that
     are left are named with their disruption budgets.
+  - While it waits, a line each O(report_interval) seconds says what is missing. A server that does not answer for a while
+    is waited for, too.
+  - At the end of the time the log of the operator's daemon on the node is asked about each PF that is behind, and the
+    operator's log about each network without an attachment.
   - With check mode it looks once, reports what is missing and does not fail.
 author:
   - Railyard contributors (@railyard)
@@ -66,6 +70,18 @@ options:
     description: Seconds between two looks.
     type: float
     default: 2
+  report_interval:
+    description:
+      - Seconds between two lines on the screen that say what is waited for, on which nodes, and how long already.
+    type: int
+    default: 30
+    version_added: 0.2.0
+  earlier:
+    description:
+      - Seconds that were waited before. It is set by the action plugin, which runs the module again after each line.
+    type: float
+    default: 0
+    version_added: 0.2.0
 requirements:
   - kubernetes (Python library) 24.2 or newer
 seealso:
@@ -105,6 +121,11 @@ waited:
   returned: always
   type: float
   sample: 41.2
+finished:
+  description: Whether nothing is missing, or the time is over.
+  returned: always
+  type: bool
+  sample: true
 progress:
   description: How many things were missing at which second; an entry for each change.
   returned: always
@@ -120,13 +141,22 @@ progress:
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, operator_log, readiness
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, flatten
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
+    NoConnection,
+    auth_argument_spec,
+    connect_later,
+)
 
 CRD = "apiextensions.k8s.io/v1"
 NODE_STATE = ("sriovnetwork.openshift.io/v1", "SriovNetworkNodeState")
+API = "Kubernetes API"
+# A look is tried that often at once; the loop around it tries for as long as it may.
+TRIES = 2
+# Logs that are read for one message.
+LOGS = 24
 ATTACHMENT = ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition")
 
 
@@ -163,7 +193,7 @@ def snapshot(api, objects):
             readiness.name_of(s): s for namespace in policies for s in read_all(api, *NODE_STATE, namespace=namespace)
         },
         "attachments": {
-            (namespace, readiness.name_of(a))
+            (namespace, readiness.name_of(a)): a
             for namespace in spaces
             for a in read_all(api, *ATTACHMENT, namespace=namespace)
         },
@@ -193,16 +223,30 @@ def look(api, params, objects):
     return pending
 
 
+def look_or_tell(api, params, objects, once):
+    """look(), or what keeps the API from answering. A server that restarts must not end a wait that has time left."""
+    try:
+        return look(api, params, objects)
+    except ApiError as error:
+        if once or not error.retriable:
+            raise
+        return [readiness.missing(API, f"{error.message} (HTTP status {error.status})")]
+
+
 def wait(api, params, objects, once=False, clock=time.monotonic, pause=time.sleep):
-    """(what is missing at the end, seconds, progress)."""
-    start, progress = clock(), []
+    """(what is missing at the end, seconds that were waited in all, progress, whether there is no time left).
+
+    Ends after report_interval seconds, so that the caller can be told.
+    """
+    start, progress, before = clock(), [], params["earlier"]
     while True:
-        pending = look(api, params, objects)
-        second = round(clock() - start, 1)
+        pending = look_or_tell(api, params, objects, once)
+        second = round(clock() - start + before, 1)
         if not progress or progress[-1]["missing"] != len(pending):
             progress.append({"second": second, "missing": len(pending)})
-        if not pending or once or second >= params["timeout"]:
-            return pending, second, progress
+        over = once or second >= params["timeout"]
+        if not pending or over or second - before >= params["report_interval"]:
+            return pending, second, progress, over
         pause(max(0.0, min(params["interval"], params["timeout"] - second)))
 
 
@@ -215,6 +259,47 @@ def blocked_drains(api, pending):
     return result
 
 
+def with_logs(api, pending, objects):
+    """The same list with what the operator's logs say: once a node and PF that are behind, and for each network."""
+    homes = {o["metadata"].get("namespace") for o in objects if o["kind"] == "SriovNetworkNodePolicy"}
+    homes |= {o["metadata"].get("namespace") for o in objects if o["kind"] == "SriovNetwork"}
+    home = sorted(home for home in homes if home)
+    if not home:
+        return pending
+    result, seen = [], {}
+    for item in pending:
+        node, what = item["node"], item["object"]
+        key = None
+        if (
+            node
+            and (what.startswith("PF ") or what == "SriovNetworkNodeState")
+            and "does not exist" not in item["reason"]
+        ):
+            key = (node, what)
+        elif not node and what.startswith("SriovNetwork "):
+            key = (None, what)
+        if key and key not in seen and len(seen) < LOGS:
+            word = what.rpartition(" ")[2]
+            seen[key] = (
+                operator_log.about_node(api, home[0], node, word)
+                if node
+                else operator_log.about_network(api, home[0], word.rpartition("/")[2])
+            )
+        told = seen.get(key)
+        result.append({**item, "reason": f"{item['reason']}; {told}"} if told else item)
+    return result
+
+
+def explained(api, pending, objects):
+    """The list at the end of a failed wait, as complete as the cluster allows."""
+    if any(item["object"] == API for item in pending):
+        return pending
+    try:
+        return with_logs(api, pending + blocked_drains(api, pending), objects)
+    except ApiError as error:
+        return [*pending, readiness.missing(API, f"why is not known: {error.message} (HTTP status {error.status})")]
+
+
 def main():
     spec = auth_argument_spec()
     spec.update(
@@ -225,19 +310,23 @@ def main():
         daemon_sets_in={"type": "list", "elements": "str", "default": []},
         timeout={"type": "int", "default": 600},
         interval={"type": "float", "default": 2},
+        report_interval={"type": "int", "default": 30},
+        earlier={"type": "float", "default": 0},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    api = connect(module)
+    params, api = module.params, connect_later(module.params, attempts=TRIES)
     try:
-        objects = flatten(module.params["objects"])
-        pending, second, progress = wait(api, module.params, objects, once=module.check_mode)
-        pending += blocked_drains(api, pending)
-    except InputError as error:
+        objects = flatten(params["objects"])
+        pending, second, progress, over = wait(api, params, objects, once=module.check_mode)
+        if pending and over:
+            pending = explained(api, pending, objects)
+    except (InputError, NoConnection) as error:
         module.fail_json(msg=str(error))
     except ApiError as error:
         module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
     result = {"ready": not pending, "pending": pending, "waited": second, "progress": progress}
-    if pending and not module.check_mode:
+    result["finished"] = over or not pending
+    if pending and over and not module.check_mode:
         lines = readiness.summary(pending)
         module.fail_json(msg="\n".join([f"Still missing after {second:.0f} s:", *lines]), **result)
     module.exit_json(changed=False, **result)

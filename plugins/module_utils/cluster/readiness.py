@@ -10,12 +10,15 @@ Every function returns a list of ``{node, object, reason}`` (node None: the whol
 
 from __future__ import annotations
 
+import ipaddress
+
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import label
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import labels_match, node_of, term_match
 
 POOLS = ("IPPool", "CIDRPool")
 # Kinds of which the operators make a NetworkAttachmentDefinition of the same name in spec.networkNamespace.
 MAKES_ATTACHMENT = ("SriovNetwork", "SriovIBNetwork", "MacvlanNetwork", "HostDeviceNetwork", "IPoIBNetwork")
+RESOURCE_ANNOTATION = "k8s.v1.cni.cncf.io/resourceName"
 STATE_ANNOTATIONS = ("sriovnetwork.openshift.io/desired-state", "sriovnetwork.openshift.io/current-state")
 
 
@@ -101,17 +104,31 @@ def attachments_wanted(objects):
     return wanted
 
 
-def attachments_pending(objects, attachments):
-    """attachments: set of (namespace, name) that exist."""
-    return [
-        missing(label(obj), f"has no NetworkAttachmentDefinition {namespace}/{name} yet")
-        for namespace, name, obj in attachments_wanted(objects)
-        if (namespace, name) not in attachments
-    ]
+def attachments_pending(objects, attachments, resources=()):
+    """attachments: {(namespace, name): NetworkAttachmentDefinition} that exist; resources: full names that pods ask for.
+
+    Multus takes a network's device from the resource in the attachment's annotation. When it is another one than pods
+    ask for, they fail with "VF pci addr is required" (sriov-network-device-plugin#258).
+    """
+    result = []
+    for namespace, name, obj in attachments_wanted(objects):
+        if (namespace, name) not in attachments:
+            result.append(missing(label(obj), f"has no NetworkAttachmentDefinition {namespace}/{name} yet"))
+            continue
+        short = (obj.get("spec") or {}).get("resourceName")
+        if obj["kind"] != "SriovNetwork" or not short:
+            continue
+        wanted = sorted(full for full in resources if full.rpartition("/")[2] == short)
+        notes = (attachments[(namespace, name)].get("metadata") or {}).get("annotations") or {}
+        told = notes.get(RESOURCE_ANNOTATION)
+        if told not in wanted if wanted else (told or "").rpartition("/")[2] != short:
+            text = f"the attachment {namespace}/{name} names the resource {told or 'nothing'}, not {', '.join(wanted) or short}"
+            result.append(missing(label(obj), text))
+    return result
 
 
 def vfs_wanted(policies, node):
-    """{pci: (numVfs, resourceName, policy name)} that the policies ask of this node."""
+    """{pci: (numVfs, resourceName, policy name, mtu)} that the policies ask of this node."""
     wanted = {}
     labels = (node.get("metadata") or {}).get("labels")
     for policy in policies:
@@ -121,7 +138,7 @@ def vfs_wanted(policies, node):
         for device in (spec.get("nicSelector") or {}).get("rootDevices") or []:
             count = spec.get("numVfs") or 0
             if device not in wanted or wanted[device][0] < count:
-                wanted[device] = (count, spec.get("resourceName"), policy["metadata"]["name"])
+                wanted[device] = (count, spec.get("resourceName"), policy["metadata"]["name"], spec.get("mtu") or 0)
     return wanted
 
 
@@ -139,16 +156,21 @@ def node_state_pending(policies, node, state):
     spec = {i.get("pciAddress"): i for i in (state.get("spec") or {}).get("interfaces") or []}
     status = {i.get("pciAddress"): i for i in (state.get("status") or {}).get("interfaces") or []}
     result = []
-    for pci, (count, _resource, policy) in sorted(wanted.items()):
+    for pci, (count, resource, policy, mtu) in sorted(wanted.items()):
         planned, actual = spec.get(pci), status.get(pci)
         if status and actual is None:
             result.append(missing(f"PF {pci}", "is not among the NICs that the operator found and supports", name))
         elif planned is None or planned.get("numVfs") != count:
             got = "none" if planned is None else planned.get("numVfs")
             result.append(missing(f"PF {pci}", f"policy {policy} asks for {count} VFs, the operator plans {got}", name))
+        elif resource not in {g.get("resourceName") for g in planned.get("vfGroups") or [{"resourceName": resource}]}:
+            text = f"policy {policy} asks for the resource {resource}, the operator plans another one"
+            result.append(missing(f"PF {pci}", text, name))
         elif actual is None or (actual.get("numVfs") or 0) < count or len(actual.get("Vfs") or []) < count:
             got = 0 if actual is None else min(actual.get("numVfs") or 0, len(actual.get("Vfs") or []))
             result.append(missing(f"PF {pci}", f"has {got} of {count} VFs", name))
+        elif actual.get("mtu") and actual["mtu"] < mtu:
+            result.append(missing(f"PF {pci}", f"has MTU {actual['mtu']}, policy {policy} asks for {mtu}", name))
     return result + sync_pending(state, name)
 
 
@@ -196,21 +218,44 @@ def pools_pending(pools, live, node):
             continue
         current = live.get((pool["kind"], pool["metadata"]["name"]))
         allocations = ((current or {}).get("status") or {}).get("allocations") or []
-        if name_of(node) not in {a.get("nodeName") for a in allocations}:
+        block = next((a for a in allocations if a.get("nodeName") == name_of(node)), None)
+        if block is None:
             text = f"has no block for this node ({len(allocations)} blocks are given out)"
             result.append(missing(label(pool), text, name_of(node)))
+        elif not block_fits(pool.get("spec") or {}, block):
+            shown = block.get("prefix") or f"{block.get('startIP')} to {block.get('endIP')}"
+            result.append(
+                missing(label(pool), f"its block for this node, {shown}, is of an earlier range", name_of(node))
+            )
     return result
+
+
+def block_fits(spec, block):
+    """Whether an allocation is one of the pool as it is wanted now: after a change of the range the old blocks stay in
+    the status until nv-ipam has given out new ones. One that cannot be read is not judged."""
+    try:
+        if spec.get("cidr"):
+            prefix = ipaddress.ip_network(block["prefix"])
+            return prefix.prefixlen == spec["perNodeNetworkPrefix"] and prefix.subnet_of(
+                ipaddress.ip_network(spec["cidr"])
+            )
+        first, last = ipaddress.ip_address(block["startIP"]), ipaddress.ip_address(block["endIP"])
+        size = int(last) - int(first) + 1
+        return first in ipaddress.ip_network(spec["subnet"], strict=False) and size == spec["perNodeBlockSize"]
+    except (KeyError, TypeError, ValueError):
+        return True
 
 
 def layout_pending(objects, layouts, addresses, snapshot):
     """Everything that the nodes of the layouts still lack.
 
     addresses: {host: ansible_host}. snapshot: ``{nodes: [Node], states: {name: SriovNetworkNodeState}, attachments:
-    {(namespace, name)}, pools: {(kind, name): pool}}``.
+    {(namespace, name): attachment}, pools: {(kind, name): pool}}``.
     """
     policies = [o for o in objects if o["kind"] == "SriovNetworkNodePolicy"]
     pools = [o for o in objects if o["kind"] in POOLS]
-    result = attachments_pending(objects, snapshot["attachments"])
+    resources = {row["full_name"] for layout in layouts for row in layout.get("resources") or []}
+    result = attachments_pending(objects, snapshot["attachments"], resources)
     for layout in layouts:
         for host in layout["hosts"]:
             node = node_of(host, addresses.get(host), snapshot["nodes"])
@@ -223,6 +268,19 @@ def layout_pending(objects, layouts, addresses, snapshot):
             result += resources_pending(layout.get("resources"), node)
             result += pools_pending(pools, snapshot["pools"], node)
     return result
+
+
+def in_short(pending, nodes=3):
+    """What is missing in one line: on how many nodes, and for some of them the first thing."""
+    names = sorted({p["node"] for p in pending if p["node"]})
+    parts = []
+    for name in [None, *names][: nodes + 1]:
+        items = [p for p in pending if p["node"] == name]
+        if items:
+            more = f" and {len(items) - 1} more" if len(items) > 1 else ""
+            parts.append(f"{name or 'cluster'}: {items[0]['object']} {items[0]['reason']}{more}")
+    left = f"; and {len(names) - nodes} nodes more" if len(names) > nodes else ""
+    return "; ".join(parts) + left
 
 
 def summary(pending, limit=40):

@@ -7,7 +7,8 @@ from __future__ import annotations
 import copy
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import operator_log, readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of, term_match
 from ansible_collections.railyard.rdma.plugins.modules import rail_wait
 
@@ -23,16 +24,25 @@ POLICY = {
     "apiVersion": "sriovnetwork.openshift.io/v1",
     "kind": "SriovNetworkNodePolicy",
     "metadata": meta("b4"),
-    "spec": {"nodeSelector": LABELS, "numVfs": 2, "resourceName": "rdma-vf", "nicSelector": {"rootDevices": PCI}},
+    "spec": {
+        "nodeSelector": LABELS,
+        "numVfs": 2,
+        "mtu": 4220,
+        "resourceName": "rdma-vf",
+        "nicSelector": {"rootDevices": PCI},
+    },
 }
 NETWORK = {
     "apiVersion": "sriovnetwork.openshift.io/v1",
     "kind": "SriovNetwork",
     "metadata": meta("rdma-vf"),
-    "spec": {"networkNamespace": "default"},
+    "spec": {"networkNamespace": "default", "resourceName": "rdma-vf"},
 }
-POOL = {"apiVersion": "nv-ipam.nvidia.com/v1alpha1", "kind": "IPPool", "metadata": meta("pool"), "spec": {}}
+RESOURCE = "k8s.v1.cni.cncf.io/resourceName"
+POOL = {"apiVersion": "nv-ipam.nvidia.com/v1alpha1", "kind": "IPPool", "metadata": meta("pool")}
+POOL["spec"] = {"subnet": "192.168.0.0/16", "perNodeBlockSize": 100}
 OBJECTS = [POLICY, NETWORK, POOL]
+BLOCK = {"nodeName": "gpu-1", "startIP": "192.168.0.1", "endIP": "192.168.0.100"}
 LAYOUT = {"hosts": ["gpu-1"], "resources": [{"full_name": "nvidia.com/rdma-vf", "count": 4}]}
 
 
@@ -47,7 +57,9 @@ def node(name="gpu-1", **allocatable):
 
 
 def node_state(vfs=2, sync="Succeeded", **annotations):
-    interfaces = [{"pciAddress": pci, "numVfs": vfs, "Vfs": [{"vfID": i} for i in range(vfs)]} for pci in PCI]
+    interfaces = [
+        {"pciAddress": pci, "numVfs": vfs, "mtu": 4220, "Vfs": [{"vfID": i} for i in range(vfs)]} for pci in PCI
+    ]
     return {
         "metadata": {"name": "gpu-1", "annotations": annotations},
         "spec": {"interfaces": [{"pciAddress": pci, "numVfs": 2} for pci in PCI]},
@@ -59,8 +71,8 @@ def ready():
     return {
         "nodes": [node()],
         "states": {"gpu-1": node_state()},
-        "attachments": {("default", "rdma-vf")},
-        "pools": {("IPPool", "pool"): {"status": {"allocations": [{"nodeName": "gpu-1"}]}}},
+        "attachments": {("default", "rdma-vf"): {"metadata": {"annotations": {RESOURCE: "nvidia.com/rdma-vf"}}}},
+        "pools": {("IPPool", "pool"): {"status": {"allocations": [dict(BLOCK)]}}},
     }
 
 
@@ -96,6 +108,36 @@ def test_a_finished_layout_lacks_nothing():
         (lambda s: s["nodes"][0]["status"]["allocatable"].clear(), "resource nvidia.com/rdma-vf", "offers 0 of 4"),
         (lambda s: s["attachments"].clear(), "SriovNetwork op/rdma-vf", "default/rdma-vf"),
         (lambda s: s["pools"].clear(), "IPPool op/pool", "no block for this node"),
+        (
+            lambda s: s["pools"][("IPPool", "pool")]["status"]["allocations"][0].update(
+                startIP="10.0.0.1", endIP="10.0.0.100"
+            ),
+            "IPPool op/pool",
+            "10.0.0.1 to 10.0.0.100, is of an earlier range",
+        ),
+        (
+            lambda s: s["pools"][("IPPool", "pool")]["status"]["allocations"][0].update(endIP="192.168.0.50"),
+            "IPPool op/pool",
+            "earlier range",
+        ),
+        (
+            lambda s: s["attachments"][("default", "rdma-vf")]["metadata"].clear(),
+            "SriovNetwork op/rdma-vf",
+            "names the resource nothing",
+        ),
+        (
+            lambda s: s["attachments"][("default", "rdma-vf")]["metadata"]["annotations"].update(
+                {RESOURCE: "openshift.io/rdma-vf"}
+            ),
+            "SriovNetwork op/rdma-vf",
+            "openshift.io/rdma-vf, not nvidia.com/rdma-vf",
+        ),
+        (
+            lambda s: s["states"]["gpu-1"]["spec"]["interfaces"][0].update(vfGroups=[{"resourceName": "old"}]),
+            "PF 0000:0c:00.0",
+            "asks for the resource rdma-vf, the operator plans another",
+        ),
+        (lambda s: s["states"]["gpu-1"]["status"]["interfaces"][1].update(mtu=1500), "PF 0000:0c:00.1", "has MTU 1500"),
     ],
 )
 def test_what_is_missing_is_named(change, subject, reason):
@@ -233,24 +275,140 @@ class Clock:
         self.now += seconds
 
 
-def wait(monkeypatch, answers, **options):
+def wait(monkeypatch, answers, once=False, **params):
     looks = iter(answers)
-    monkeypatch.setattr(rail_wait, "look", lambda api, params, objects: next(looks))
+
+    def look(api, given, objects):
+        answer = next(looks)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(rail_wait, "look", look)
     clock = Clock()
-    params = {"timeout": 10, "interval": 4}
-    return rail_wait.wait(None, params, [], clock=clock, pause=clock.pause, **options)
+    params = {"timeout": 10, "interval": 4, "report_interval": 30, "earlier": 0, **params}
+    return rail_wait.wait(None, params, [], once, clock, clock.pause)
 
 
 def test_wait_ends_when_nothing_is_missing(monkeypatch):
-    left, seconds, progress = wait(monkeypatch, [["a", "b"], ["a", "b"], []])
+    left, seconds, progress, _over = wait(monkeypatch, [["a", "b"], ["a", "b"], []])
     assert (left, seconds) == ([], 8.0)
     assert progress == [{"second": 0.0, "missing": 2}, {"second": 8.0, "missing": 0}]
 
 
 def test_wait_looks_a_last_time_at_the_deadline(monkeypatch):
-    left, seconds, _progress = wait(monkeypatch, [["a"], ["a"], ["a"], ["late"]])
-    assert (left, seconds) == (["late"], 10.0)
+    left, seconds, _progress, over = wait(monkeypatch, [["a"], ["a"], ["a"], ["late"]])
+    assert (left, seconds, over) == (["late"], 10.0, True)
+
+
+def test_wait_comes_back_to_tell_and_goes_on_from_there(monkeypatch):
+    left, seconds, _progress, over = wait(monkeypatch, [["a"]] * 3, timeout=100, report_interval=8)
+    assert (left, seconds, over) == (["a"], 8.0, False)
+    left, seconds, progress, over = wait(monkeypatch, [["a"], []], timeout=100, report_interval=8, earlier=8.0)
+    assert (left, seconds) == ([], 12.0) and progress[0]["second"] == 8.0
 
 
 def test_once_looks_once(monkeypatch):
     assert wait(monkeypatch, [["a"]], once=True)[0] == ["a"]
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(monkeypatch):
+    away = ApiError(0, "the API server does not answer: connection refused")
+    left, _seconds, progress, _over = wait(monkeypatch, [["a", "b"], away, ApiError(503, "starting"), []], timeout=60)
+    assert left == [] and [row["missing"] for row in progress] == [2, 1, 0]
+    left, _seconds, _progress, over = wait(monkeypatch, [away] * 9)
+    assert over and left[0]["object"] == "Kubernetes API" and "does not answer" in left[0]["reason"]
+    with pytest.raises(ApiError, match="forbidden"):
+        wait(monkeypatch, [ApiError(403, "forbidden")])
+    with pytest.raises(ApiError, match="does not answer"):
+        wait(monkeypatch, [away], once=True)
+
+
+def test_one_line_tells_what_and_where():
+    items = [readiness.missing("PF x", "has 0 of 1 VFs", f"gpu-{i}") for i in range(1, 6)]
+    line = readiness.in_short([readiness.missing("SriovNetwork op/r", "has no attachment"), *items, items[0]])
+    assert line.startswith("cluster: SriovNetwork op/r has no attachment; gpu-1: PF x has 0 of 1 VFs and 1 more; gpu-2")
+    assert line.endswith("; and 2 nodes more")
+
+
+LOG = """\
+I0519 12:00:00.000000 1 generic.go:12] apply policy for 0000:0c:00.0
+2026-05-19T12:00:01Z\tERROR\tsriov\tsriov.go:7\tConfigSriovInterfaces(): fail to set numVfs {"device": "0000:0c:00.0"}
+2026-05-19T12:00:02Z\tINFO\tdaemon/daemon.go:3\tretry
+E0519 12:00:03.000000 1 sriov.go:9] SetSriovNumVfs(): 0000:0c:00.1: \x1b[31mno space left on device\x1b[0m
+"""
+
+
+def test_the_newest_error_about_the_pf_is_picked():
+    assert "fail to set numVfs" in operator_log.last_error(LOG, "0000:0c:00.0")
+    assert operator_log.last_error(LOG, "0000:0c:00.1").endswith("0000:0c:00.1: no space left on device")
+    assert "no space left" in operator_log.last_error(LOG, "0000:16:00.0")
+    assert operator_log.last_error("all is well\n", "x") is None
+    assert operator_log.last_error("", "x") is None
+    assert len(operator_log.last_error("error " + "y" * 10_000, "x")) == operator_log.LONGEST
+
+
+class Logs:
+    """Pods of the operator and their logs, as an Api; a log may be an ApiError."""
+
+    def __init__(self, **logs):
+        self.logs, self.asked = logs, []
+
+    def list_items(self, path, query=()):
+        query = dict(query)
+        app = query.get("labelSelector", "").removeprefix("app=")
+        if "pods" not in path or app not in self.logs:
+            return []
+        pod = {"metadata": {"name": app, "creationTimestamp": "1"}, "spec": {"containers": [{"name": app}]}}
+        return [{"metadata": {"name": "older", "creationTimestamp": "0"}, "spec": {}}, pod]
+
+    def text(self, path, query=()):
+        self.asked.append(path)
+        found = self.logs[path.split("/")[-2]]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def test_a_failure_names_node_pf_and_the_line_of_the_log(monkeypatch):
+    monkeypatch.setattr(rail_wait.drain, "held_up", lambda api, node: ["pod default/a is held by budget b"])
+    snapshot = ready()
+    snapshot["states"]["gpu-1"] = node_state(vfs=0, sync="InProgress")
+    snapshot["attachments"].clear()
+    api = Logs(
+        **{operator_log.DAEMON: LOG, operator_log.OPERATOR: "ERROR rdma-vf: rendered configuration is not JSON\n"}
+    )
+    text = "\n".join(readiness.summary(rail_wait.explained(api, pending(snapshot), OBJECTS)))
+    assert "PF 0000:0c:00.0: has 0 of 2 VFs; the config daemon says: 2026-05-19T12:00:01Z ERROR" in text
+    assert "no space left on device" in text
+    assert "default/rdma-vf yet; the operator says: ERROR rdma-vf: rendered configuration is not JSON" in text
+    assert "drain: pod default/a is held by budget b" in text
+    assert len(api.asked) <= 4
+
+
+@pytest.mark.parametrize(
+    ("logs", "said"),
+    [
+        ({}, "there is no pod of sriov-network-config-daemon on gpu-1"),
+        ({operator_log.DAEMON: ApiError(403, "pods is forbidden")}, "cannot be read: pods is forbidden"),
+        ({operator_log.DAEMON: "I0519 fine\n"}, "the log of the config daemon tells no error"),
+    ],
+    ids=["no-pod", "forbidden", "no-error"],
+)
+def test_a_log_that_does_not_help_is_told_too(monkeypatch, logs, said):
+    monkeypatch.setattr(rail_wait.drain, "held_up", lambda api, node: [])
+    snapshot = ready()
+    snapshot["states"]["gpu-1"] = node_state(vfs=1)
+    found = rail_wait.explained(Logs(**logs), pending(snapshot), OBJECTS)
+    assert all(said in item["reason"] for item in found if item["object"].startswith("PF "))
+
+
+def test_a_cluster_that_goes_away_at_the_end_hides_nothing(monkeypatch):
+    def gone(api, node):
+        raise ApiError(0, "the API server does not answer")
+
+    monkeypatch.setattr(rail_wait.drain, "held_up", gone)
+    snapshot = ready()
+    snapshot["states"]["gpu-1"] = node_state(sync="InProgress")
+    found = rail_wait.explained(Logs(), pending(snapshot), OBJECTS)
+    assert [item["object"] for item in found] == ["SriovNetworkNodeState", "Kubernetes API"]
