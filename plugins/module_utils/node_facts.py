@@ -14,7 +14,7 @@ import traceback
 from typing import Callable
 
 from ansible_collections.railyard.rdma.plugins.module_utils.boot import boot_images, boot_loader
-from ansible_collections.railyard.rdma.plugins.module_utils.host import topology
+from ansible_collections.railyard.rdma.plugins.module_utils.host import reboot_note, topology
 from ansible_collections.railyard.rdma.plugins.module_utils.host.memlock import read_memlock
 from ansible_collections.railyard.rdma.plugins.module_utils.netns import modprobe, netns_mode, network_namespaces
 from ansible_collections.railyard.rdma.plugins.module_utils.network import netdevs, netlink, routing
@@ -73,6 +73,7 @@ def gather(
             "kernel": os.uname().release if tree.live else None,
             "boot_id": tree.text("/proc/sys/kernel/random/boot_id"),
             "netns_mode": mode,
+            "reboot_note": part("reboot_note", reboot_note.read, tree, otherwise={"reason": "see reasons.reboot_note"}),
             "boot_images": images,
             "driver": part("driver", read_driver, tree),
             "devices": rdma_devices,

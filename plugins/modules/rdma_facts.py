@@ -162,6 +162,14 @@ ansible_facts:
             reasons:
               kernel_line: the kernel line does not set it
               next_kernel_line: the kernel line of the entry that boots next does not set it
+        reboot_note:
+          description:
+            - The note of a reboot for a mode (M(railyard.rdma.reboot_note)), V(null) without one. C(boot_id) is that of the
+              boot that was ended, C(reason) says why a note cannot be understood.
+          returned: always
+          type: dict
+          sample: {mode: shared, boot_id: 28d3acf0-6be4-495e-904c-e4e4110be598, at: "2026-11-29T18:00:00Z", reason: null}
+          version_added: 0.2.0
         boot_images:
           description: One entry for each installed kernel.
           returned: always

@@ -277,6 +277,9 @@ def test_a_node_that_somebody_else_cordoned_stays_cordoned_and_a_reboot_is_not_r
     record.write_text(json.dumps({"mode": "exclusive", "boot_id": "an earlier one", "at": "2026-11-29T18:00:00Z"}))
     text = Run(site, rails_netns_mode="exclusive").end(code=2)
     assert "was rebooted into mode exclusive at 2026-11-29T18:00:00Z and is not in it" in text and site.boots() == 4
+    record.write_text("{")
+    assert "the note of an earlier reboot cannot be read" in Run(site, rails_netns_mode="exclusive").end(code=2)
+    assert site.boots() == 4
     record.unlink()
     Run(site, rails_netns_mode="exclusive").end()
     node = site.node()
