@@ -73,11 +73,18 @@ chroot "$root" grub-mkimage -O i386-pc -p /grub -c /tmp/early.cfg -o /tmp/core.i
 cat "$root/usr/lib/grub/i386-pc/lnxboot.img" "$root/tmp/core.img" >"$out/grub.img"
 rm "$root/tmp/early.cfg" "$root/tmp/core.img"
 
+# The fault of the field: somebody has changed the option file after the boot image was built.
+set_mode() { # value of netns_mode: that of rails_netns_mode of the machine (inventory/host_vars)
+  echo "options ib_core netns_mode=$1" >"$root/etc/modprobe.d/ib_core.conf"
+}
+
 copy initramfs-tools
 chroot "$root" update-initramfs -u -k "$kernel"
+set_mode 1
 write_disks vm-initramfs
 
 rm -r "$root/etc/initramfs-tools" "$root/etc/modprobe.d/ib_core.conf" "$root/boot/initrd.img-$kernel"
 copy dracut
 chroot "$root" apt-get -qq install -y --no-install-recommends --purge dracut dracut-core
+set_mode 0
 write_disks vm-dracut
