@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -18,39 +20,25 @@ POD_RAIL = "rdma2"
 ZERO = ":".join(["0000"] * 8)
 
 
-def facts_of(host, boot_images="true", **variables):
-    extra = {"extra_vars": variables} if variables else {}
-    result = host.ansible("railyard.rdma.rdma_facts", f"boot_images={boot_images}", check=False, **extra)
-    assert "ansible_facts" in result, result
-    return result["ansible_facts"]["rdma"]
-
-
 def tool(host, command):
     return json.loads(host.check_output(command) or "[]")
 
 
-_KEPT = {}
-
-
-def once(host, name, make):
-    """Answers that do not change during the tests, by machine."""
-    key = (host.backend.get_pytest_id(), name)
-    if key not in _KEPT:
-        _KEPT[key] = make()
-    return _KEPT[key]
+def kept(host, where):
+    """What side_effect.yml has read on the machine, on both at the same time."""
+    folder = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"])
+    return json.loads((folder / f"{host.ansible.get_variables()['inventory_hostname']}.facts.json").read_text())[where]
 
 
 @pytest.fixture
 def facts(host):
-    return once(host, "facts", lambda: facts_of(host))
+    return kept(host, "host")
 
 
 @pytest.fixture
 def pod_facts(host):
     """The facts as a process in the pod's network namespace reads them."""
-    return once(
-        host, "pod", lambda: facts_of(host, "false", ansible_python_interpreter="/usr/local/bin/python3-in-pod")
-    )
+    return kept(host, "pod")
 
 
 @pytest.fixture
