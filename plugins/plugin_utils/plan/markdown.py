@@ -77,8 +77,17 @@ def _nodes(plan):
     found = plain.touched(plan)
     if not found:
         return []
-    rows = [[*map(escape, plain.node_cells(row)), escape(plain.why(row))] for row in found[: plain.MOST_ROWS]]
-    return ["#### Nodes", "", *table(plain.NODE_COLUMNS, rows), *_more(len(found), plain.MOST_ROWS, "nodes"), ""]
+    rows = [[*map(escape, plain.node_cells(row))] for row in found[: plain.MOST_ROWS]]
+    reasons = [f"- {escape(', '.join(names), 120)}: {escape(text, 1000)}" for text, names in plain.reasons_of(found)]
+    return [
+        "#### Nodes",
+        "",
+        *table(plain.NODE_COLUMNS, rows),
+        *_more(len(found), plain.MOST_ROWS, "nodes"),
+        "",
+        *reasons[: plain.MOST_ROWS],
+        "",
+    ]
 
 
 def _evicted(plan):

@@ -10,7 +10,7 @@ import unicodedata
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report_table import NOT_KNOWN, columns, finding_lines
 
-NODE_COLUMNS = ("node", "prepare", "effect", "at once", "pods evicted", "minutes", "why")
+NODE_COLUMNS = ("node", "prepare", "effect", "at once", "pods evicted", "minutes")
 WORDS = {"device_plugin_restart": "restart of the device plugin"}
 LONGEST = 300
 MOST_ROWS, MOST_FIELDS = 60, 20
@@ -90,6 +90,14 @@ def touched(plan):
     ]
 
 
+def reasons_of(rows):
+    """[(reasons, names of the nodes)]: nodes with the same reasons together."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(why(row, 1000), []).append(row["host"] or row["node"])
+    return [(reasons, names) for reasons, names in groups.items() if reasons]
+
+
 def object_name(row):
     return clean(f"{row['kind']} {row['namespace'] + '/' if row.get('namespace') else ''}{row['name']}")
 
@@ -166,7 +174,7 @@ def verdict(plan):
 def sections(plan):
     """[(heading, lines)] in the order of site.yml; empty ones are left out."""
     rows = touched(plan)
-    table = columns(NODE_COLUMNS, [[*node_cells(row), why(row)] for row in rows[:MOST_ROWS]]) if rows else []
+    table = columns(NODE_COLUMNS, list(map(node_cells, rows[:MOST_ROWS]))) if rows else []
     table += [f"and {len(rows) - MOST_ROWS} nodes more; plan.json has all"] if len(rows) > MOST_ROWS else []
     evicted = [_pod_line(row, pod) for row in plan["nodes"] for pod in row["evicted"] or []]
     if len(evicted) > MOST_ROWS:
