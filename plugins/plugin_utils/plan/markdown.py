@@ -23,9 +23,15 @@ LONGEST = 60000
 
 def escape(value, longest=plain.LONGEST):
     """Text of others as Markdown that shows it and does nothing else."""
-    return "".join(
-        f"&#{ord(c)};{BREAK if c in REFERENCES else ''}" if c in SPECIAL else c for c in plain.clean(value, longest)
-    )
+    text = plain.clean(value, longest)
+    return "".join(_shown(c, text[place + 1 : place + 2]) for place, c in enumerate(text))
+
+
+def _shown(character, following):
+    if character not in SPECIAL:
+        return character
+    # Before a space none of them begins anything.
+    return f"&#{ord(character)};" + (BREAK if character in REFERENCES and following.strip() else "")
 
 
 def code(value, longest=120):

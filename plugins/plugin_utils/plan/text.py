@@ -176,6 +176,7 @@ def sections(plan):
     rows = touched(plan)
     table = columns(NODE_COLUMNS, list(map(node_cells, rows[:MOST_ROWS]))) if rows else []
     table += [f"and {len(rows) - MOST_ROWS} nodes more; plan.json has all"] if len(rows) > MOST_ROWS else []
+    table += [f"{clean(', '.join(names), 120)}: {reasons}" for reasons, names in reasons_of(rows)[:MOST_ROWS]]
     evicted = [_pod_line(row, pod) for row in plan["nodes"] for pod in row["evicted"] or []]
     if len(evicted) > MOST_ROWS:
         evicted = [*evicted[:MOST_ROWS], f"and {len(evicted) - MOST_ROWS} pods more; plan.json has all"]
