@@ -6,7 +6,17 @@
 from __future__ import annotations
 
 from rehearsal.operators.client import now
-from rehearsal.operators.kinds import DAEMON_SET, DEPLOYMENT, JOB, NODE, Kind, name_of, namespace_of
+from rehearsal.operators.kinds import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    JOB,
+    NODE,
+    REPLICA_SET,
+    Kind,
+    name_of,
+    namespace_of,
+)
+from rehearsal.operators.replica_sets import owned_by, replica_set, replica_set_status
 from rehearsal.operators.runtime import Controller
 from rehearsal.operators.scheduler import obstacles
 from rehearsal.operators.selection import daemon_runs_on, is_ready
@@ -92,9 +102,14 @@ def job_status(job: dict, nodes: list[dict]) -> dict | None:
 class Workloads(Controller):
     """Keys are "<plural>/<namespace>/<name>"; a change of any node looks at all workloads again."""
 
-    watches = (DEPLOYMENT, DAEMON_SET, JOB, NODE)
+    watches = (DEPLOYMENT, DAEMON_SET, JOB, NODE, REPLICA_SET)
 
     def keys(self, kind: Kind, obj: dict) -> list[str]:
+        if kind == REPLICA_SET:
+            owners = obj["metadata"].get("ownerReferences") or []
+            return [
+                f"{DEPLOYMENT.plural}/{namespace_of(obj)}/{o['name']}" for o in owners if o["kind"] == DEPLOYMENT.kind
+            ]
         if kind != NODE:
             return [f"{kind.plural}/{namespace_of(obj)}/{name_of(obj)}"]
         return [
@@ -116,4 +131,23 @@ class Workloads(Controller):
             return None
         if status and any(old.get(field) != value for field, value in status.items()):
             await self.api.patch(kind, obj, {"status": status}, "status")
+        if kind == DEPLOYMENT:
+            await self._replica_sets(obj, (status or {}).get("readyReplicas", 0))
         return None
+
+    async def _replica_sets(self, deployment: dict, ready: int) -> None:
+        """The newest ReplicaSet carries the pods; those of earlier templates stay, with none."""
+        have = owned_by(deployment, list(self.cache(REPLICA_SET)))
+        newest = replica_set(deployment, len(have) + 1)
+        for found in have:
+            current = name_of(found) == name_of(newest)
+            wanted = newest["spec"]["replicas"] if current else 0
+            if found["spec"].get("replicas") != wanted:
+                await self.api.patch(REPLICA_SET, found, {"spec": {"replicas": wanted}})
+                continue
+            status = replica_set_status(found, ready if current else 0)
+            old = found.get("status") or {}
+            if any(old.get(field) != value for field, value in status.items()):
+                await self.api.patch(REPLICA_SET, found, {"status": status}, "status")
+        if name_of(newest) not in map(name_of, have):
+            await self.api.create(REPLICA_SET, newest)
