@@ -11,7 +11,8 @@ from ansible_collections.railyard.rdma.plugins.module_utils.operator import nfd,
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG = ("sriovnetwork.openshift.io/v1", "SriovOperatorConfig")
-POLICIES = ("mellanox.com/v1alpha1", "NicClusterPolicy")
+POLICY = ("mellanox.com/v1alpha1", "NicClusterPolicy")
+POLICY_NAME = "nic-cluster-policy"
 
 
 def get(api, path):
@@ -31,11 +32,18 @@ def items(api, api_version, kind, namespace=None):
         return []
 
 
-def config_of(api, namespace):
+def one(api, api_version, kind, namespace, name):
+    """The object; None when it or its kind is not there."""
     try:
-        return get(api, api.path(*CONFIG, namespace=namespace, name="default"))
+        return get(api, api.path(api_version, kind, namespace, name))
     except KindNotServed:
         return None
+
+
+def policies_of(api):
+    """The one NicClusterPolicy that the operator serves, as a list: rights may be limited to its name."""
+    found = one(api, *POLICY, namespace=None, name=POLICY_NAME)
+    return [found] if found else []
 
 
 def release_of(api, namespace, release):
@@ -53,8 +61,8 @@ def read(api, namespace, crds=(), parts=(), release="network-operator", tolerant
     readers = {
         "crds": lambda: {name: get(api, f"{CRD}/{name}") for name in crds},
         "deployments": lambda: items(api, "apps/v1", "Deployment", namespace),
-        "config": lambda: config_of(api, namespace),
-        "policies": lambda: items(api, *POLICIES),
+        "config": lambda: one(api, *CONFIG, namespace=namespace, name="default"),
+        "policies": lambda: policies_of(api),
         "daemon_sets": lambda: items(api, "apps/v1", "DaemonSet", namespace),
         "pods": lambda: items(api, "v1", "Pod", namespace),
         "nodes": lambda: items(api, "v1", "Node"),
