@@ -34,6 +34,14 @@ attributes:
     support: none
     description: Nothing changes.
 options:
+  state:
+    description:
+      - Whether to wait until everything is there, or until nothing is left of O(layouts) whose objects were deleted.
+      - What is left are attachments, VFs that the operator made, resources that nodes offer, and drains.
+    type: str
+    choices: [present, absent]
+    default: present
+    version_added: 0.2.0
   crds:
     description: Names of CustomResourceDefinitions that must be established.
     type: list
@@ -205,9 +213,26 @@ def snapshot(api, objects):
     }
 
 
+def left_of(api, params):
+    """What is still there of layouts that were taken away."""
+    layouts = params["layouts"]
+    homes = sorted({layout["namespaces"]["operator"] for layout in layouts})
+    spaces = sorted({layout["namespaces"]["networks"] for layout in layouts})
+    found = {
+        "nodes": read_all(api, "v1", "Node"),
+        "states": {readiness.name_of(s): s for home in homes for s in read_all(api, *NODE_STATE, namespace=home)},
+        "attachments": {
+            (space, readiness.name_of(a)): a for space in spaces for a in read_all(api, *ATTACHMENT, namespace=space)
+        },
+    }
+    return readiness.leftovers(layouts, params["host_addresses"], found)
+
+
 def look(api, params, objects):
-    """One look at everything: what is missing."""
+    """One look at everything: what is missing, or with state absent what is still there."""
     api.forget_kinds()
+    if params["state"] == "absent":
+        return left_of(api, params)
     crds = {name: read_one(api, CRD, "CustomResourceDefinition", None, name) for name in params["crds"]}
     pending = readiness.crds_pending(params["crds"], crds)
     for obj in objects:
@@ -259,10 +284,11 @@ def blocked_drains(api, pending):
     return result
 
 
-def with_logs(api, pending, objects):
+def with_logs(api, pending, objects, layouts=()):
     """The same list with what the operator's logs say: once a node and PF that are behind, and for each network."""
     homes = {o["metadata"].get("namespace") for o in objects if o["kind"] == "SriovNetworkNodePolicy"}
     homes |= {o["metadata"].get("namespace") for o in objects if o["kind"] == "SriovNetwork"}
+    homes |= {layout["namespaces"]["operator"] for layout in layouts if "namespaces" in layout}
     home = sorted(home for home in homes if home)
     if not home:
         return pending
@@ -290,12 +316,12 @@ def with_logs(api, pending, objects):
     return result
 
 
-def explained(api, pending, objects):
+def explained(api, pending, objects, layouts=()):
     """The list at the end of a failed wait, as complete as the cluster allows."""
     if any(item["object"] == API for item in pending):
         return pending
     try:
-        return with_logs(api, pending + blocked_drains(api, pending), objects)
+        return with_logs(api, pending + blocked_drains(api, pending), objects, layouts)
     except ApiError as error:
         return [*pending, readiness.missing(API, f"why is not known: {error.message} (HTTP status {error.status})")]
 
@@ -303,6 +329,7 @@ def explained(api, pending, objects):
 def main():
     spec = auth_argument_spec()
     spec.update(
+        state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         crds={"type": "list", "elements": "str", "default": []},
         objects={"type": "list", "elements": "dict", "default": []},
         layouts={"type": "list", "elements": "dict", "default": []},
@@ -319,7 +346,7 @@ def main():
         objects = flatten(params["objects"])
         pending, second, progress, over = wait(api, params, objects, once=module.check_mode)
         if pending and over:
-            pending = explained(api, pending, objects)
+            pending = explained(api, pending, objects, params["layouts"])
     except (InputError, NoConnection) as error:
         module.fail_json(msg=str(error))
     except ApiError as error:
@@ -327,8 +354,9 @@ def main():
     result = {"ready": not pending, "pending": pending, "waited": second, "progress": progress}
     result["finished"] = over or not pending
     if pending and over and not module.check_mode:
+        head = "Still missing" if params["state"] == "present" else "Still there"
         lines = readiness.summary(pending)
-        module.fail_json(msg="\n".join([f"Still missing after {second:.0f} s:", *lines]), **result)
+        module.fail_json(msg="\n".join([f"{head} after {second:.0f} s:", *lines]), **result)
     module.exit_json(changed=False, **result)
 
 

@@ -19,6 +19,7 @@ POOLS = ("IPPool", "CIDRPool")
 # Kinds of which the operators make a NetworkAttachmentDefinition of the same name in spec.networkNamespace.
 MAKES_ATTACHMENT = ("SriovNetwork", "SriovIBNetwork", "MacvlanNetwork", "HostDeviceNetwork", "IPoIBNetwork")
 RESOURCE_ANNOTATION = "k8s.v1.cni.cncf.io/resourceName"
+OWNER_ANNOTATION = "sriovnetwork.openshift.io/owner-ref"
 STATE_ANNOTATIONS = ("sriovnetwork.openshift.io/desired-state", "sriovnetwork.openshift.io/current-state")
 
 
@@ -267,6 +268,57 @@ def layout_pending(objects, layouts, addresses, snapshot):
             result += node_state_pending(policies, node, snapshot["states"].get(name_of(node)))
             result += resources_pending(layout.get("resources"), node)
             result += pools_pending(pools, snapshot["pools"], node)
+    return result
+
+
+def planned_of(state, resources):
+    """PFs of a node state's spec whose VFs are to be of one of the resources (short names)."""
+    found = []
+    for entry in ((state or {}).get("spec") or {}).get("interfaces") or []:
+        if resources & {group.get("resourceName") for group in entry.get("vfGroups") or []}:
+            found.append(entry.get("pciAddress"))
+    return found
+
+
+def leftovers(layouts, addresses, snapshot):
+    """What is still there of layouts that were taken away: attachments, plans, VFs, offered resources.
+
+    VFs that the operator did not make stay for ever; those of an externally managed layout are not waited for.
+    """
+    result = []
+    for layout in layouts:
+        resources = {row["name"] for row in layout.get("resources") or []}
+        result += _attachments_left(layout, snapshot["attachments"])
+        for host in layout["hosts"] if layout["network"] == "sriov" else ():
+            node = node_of(host, addresses.get(host), snapshot["nodes"])
+            state = snapshot["states"].get(name_of(node)) if node else None
+            if node is None or state is None:
+                continue  # Without a node or a daemon nothing is left that anybody could wait for.
+            name = name_of(node)
+            planned = planned_of(state, resources)
+            result += [missing(f"PF {pci}", "is still in the operator's plan", name) for pci in planned]
+            kept = {i.get("pciAddress") for i in (state.get("spec") or {}).get("interfaces") or []}
+            rails = {rail["pci"] for rail in layout["rails"]} - kept
+            for entry in (state.get("status") or {}).get("interfaces") or []:
+                if entry.get("pciAddress") in rails and entry.get("numVfs") and not layout.get("externally_managed"):
+                    text = f"still has {entry['numVfs']} VFs (the operator leaves VFs alone that it did not make)"
+                    result.append(missing(f"PF {entry['pciAddress']}", text, name))
+            result += sync_pending(state, name)
+            allocatable = (node.get("status") or {}).get("allocatable") or {}
+            for row in layout.get("resources") or []:
+                if quantity(allocatable.get(row["full_name"], 0)):
+                    text = f"the node still offers {allocatable[row['full_name']]}"
+                    result.append(missing(f"resource {row['full_name']}", text, name))
+    return result
+
+
+def _attachments_left(layout, attachments):
+    place, home = layout["namespaces"]["networks"], layout["namespaces"]["operator"]
+    result = []
+    for name in sorted({rail["network"] for rail in layout["rails"] if rail.get("network")}):
+        notes = ((attachments.get((place, name)) or {}).get("metadata") or {}).get("annotations") or {}
+        if (notes.get(OWNER_ANNOTATION) or "").endswith(f"/{home}/{name}"):
+            result.append(missing(f"NetworkAttachmentDefinition {place}/{name}", "is still there"))
     return result
 
 

@@ -412,3 +412,76 @@ def test_a_cluster_that_goes_away_at_the_end_hides_nothing(monkeypatch):
     snapshot["states"]["gpu-1"] = node_state(sync="InProgress")
     found = rail_wait.explained(Logs(), pending(snapshot), OBJECTS)
     assert [item["object"] for item in found] == ["SriovNetworkNodeState", "Kubernetes API"]
+
+
+OWNER = "sriovnetwork.openshift.io/owner-ref"
+TAKEN_AWAY = {
+    "network": "sriov",
+    "hosts": ["gpu-1"],
+    "namespaces": {"operator": "op", "networks": "default"},
+    "rails": [{"pci": pci, "network": "rdma-vf"} for pci in PCI],
+    "resources": [{"name": "rdma-vf", "full_name": "nvidia.com/rdma-vf", "count": 4}],
+}
+
+
+def gone():
+    """A node of which everything was taken away."""
+    state = node_state(vfs=0)
+    state["spec"]["interfaces"] = []
+    return {"nodes": [node(**{"nvidia.com/rdma-vf": "0"})], "states": {"gpu-1": state}, "attachments": {}}
+
+
+def left(snapshot, **changes):
+    return readiness.leftovers([{**TAKEN_AWAY, **changes}], {}, snapshot)
+
+
+def test_nothing_is_left_when_all_is_taken_away():
+    assert left(gone()) == []
+    assert left({"nodes": [], "states": {}, "attachments": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "subject", "reason"),
+    [
+        (
+            lambda s: s["states"]["gpu-1"]["spec"].update(
+                interfaces=[{"pciAddress": PCI[0], "vfGroups": [{"resourceName": "rdma-vf"}]}]
+            ),
+            f"PF {PCI[0]}",
+            "still in the operator's plan",
+        ),
+        (lambda s: s["states"]["gpu-1"]["status"]["interfaces"][1].update(numVfs=2), f"PF {PCI[1]}", "still has 2 VFs"),
+        (
+            lambda s: s["states"]["gpu-1"]["status"].update(syncStatus="InProgress"),
+            "SriovNetworkNodeState",
+            "InProgress",
+        ),
+        (lambda s: s.update(nodes=[node()]), "resource nvidia.com/rdma-vf", "still offers 4"),
+        (
+            lambda s: s["attachments"].update(
+                {("default", "rdma-vf"): {"metadata": {"annotations": {OWNER: "SriovNetwork.x/op/rdma-vf"}}}}
+            ),
+            "NetworkAttachmentDefinition default/rdma-vf",
+            "still there",
+        ),
+    ],
+    ids=["plan", "vfs", "drain", "resource", "attachment"],
+)
+def test_what_is_left_is_named(change, subject, reason):
+    snapshot = gone()
+    change(snapshot)
+    (found,) = left(snapshot)
+    assert subject == found["object"] and reason in found["reason"]
+
+
+def test_what_others_own_is_not_waited_for():
+    snapshot = gone()
+    snapshot["states"]["gpu-1"]["status"]["interfaces"][0].update(numVfs=2)
+    assert left(snapshot, externally_managed=True) == []
+    snapshot = gone()
+    snapshot["states"]["gpu-1"]["spec"]["interfaces"] = [
+        {"pciAddress": PCI[0], "numVfs": 2, "vfGroups": [{"resourceName": "somebody"}]}
+    ]
+    snapshot["states"]["gpu-1"]["status"]["interfaces"][0].update(numVfs=2)
+    snapshot["attachments"][("default", "rdma-vf")] = {"metadata": {}}
+    assert left(snapshot) == []
