@@ -40,12 +40,14 @@ help: ## Show the targets
 rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
-# Two at a time, the long ones first; each shows its output when it ends. The unit tests run in sanity and oldest.
-# vm is apart for now: its share of two cores, and its last test on a busy machine, are not yet what CI may ask for.
-CHECKS := fleet-tests sanity oldest builders rehearse molecule lint golden benchmark-tests tarball
+# Two at a time, the long ones first; each shows its output when it ends, with its time. The unit tests run in sanity and oldest.
+CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
-	$(MAKE) --no-print-directory -j2 --output-sync=target $(CHECKS)
+	@$(MAKE) --no-print-directory -j2 --output-sync=recurse $(addprefix check-,$(CHECKS))
 	@echo "All checks passed: $(CHECKS)"
+
+check-%:
+	@echo "== $*"; SECONDS=0; $(MAKE) --no-print-directory -j1 $*; echo "== $* passed in $$SECONDS s"
 
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	ruff check .
