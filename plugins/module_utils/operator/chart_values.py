@@ -126,7 +126,7 @@ def _look(values, defaults, path, paths, found):
         if isinstance(default, dict):
             if not isinstance(value, dict):
                 found.append(f"{NAME}: {dotted(here)} is {value!r}, expected a mapping")
-            elif default and key not in FREE:
+            elif default and key not in FREE and "selector" not in key.lower():
                 _look(value, default, here, paths, found)
             else:
                 _nested_selectors(value, here, found)

@@ -114,8 +114,12 @@ def decide(wanted, found):
                 "cluster: without the label of the NIC no daemon of the operator comes to a node"
             )
         return wanted, mistakes, warnings
-    # Ours stays ours; labels without a visible NFD come from one that runs elsewhere or from the provider.
-    return bool(found["own"]) or not (others or found["labelled"]), mistakes, warnings
+    if found["own"] and others:
+        warnings.append(
+            f"{names(found['own'])} and {names(others)} are two Node Feature Discoveries; that of this release is taken away"
+        )
+    # Ours stays ours while it is alone; labels without a visible NFD come from one that runs elsewhere or from the provider.
+    return not others and (bool(found["own"]) or not found["labelled"]), mistakes, warnings
 
 
 def rules(wanted, enabled, found):
