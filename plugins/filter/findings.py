@@ -109,6 +109,7 @@ _value:
 """
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.attachments import types_of_plugins
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate, failing
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pool_config import drain_lines
@@ -135,11 +136,10 @@ def findings(
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
-    names = None
-    if attachments is not None:
-        names = [f"{a['metadata']['namespace']}/{a['metadata']['name']}" for a in attachments]
+    chains = None if attachments is None else types_of_plugins(attachments)
+    names = None if chains is None else list(chains)
     pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
-    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster)
+    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster, chains)
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")
     try:

@@ -264,7 +264,8 @@ ansible_facts:
             - Network devices on a bus, those that RDMA devices, rails or rows of GID tables name, and the masters of all
               these (bonds, VRFs, bridges). Virtual netdevs of pods are left out.
             - C(kind) is the kernel's word (V(vlan), V(bond), V(vrf), V(veth)), V(null) for a physical netdev; C(vf_of) the
-              PCI address of a VF's PF; C(vrf_table) the routing table of a VRF; C(representor) whether it stands for a VF,
+              PCI address of a VF's PF; C(vrf_table) the routing table of a VRF; C(altnames) are other names of it;
+              C(representor) whether it stands for a VF,
               SF or host PF in the switch of its PF.
             - C(addresses[].origin) is V(kernel_ra) for an address from a router advertisement (kernel 5.18 and newer).
               C(default_routes) are those of all tables, C(table) a number (254 is main), C(origin) as ip(8) names it
@@ -283,6 +284,7 @@ ansible_facts:
               state: up
               master: null
               vrf_table: null
+              altnames: []
               representor: false
               vf_of: null
               plane: null

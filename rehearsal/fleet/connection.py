@@ -72,7 +72,9 @@ def inventory(state: Path, specs: list[dict[str, Any]], python: str, cluster: bo
         local["network_operator_chart"] = str(CHART)
     else:
         local["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
-    return {"all": {"hosts": {"localhost": local}, "children": {"gpu_nodes": {"hosts": hosts}}}}
+    # Variables of group all are the weakest: what the site's own inventory says about reboots still counts.
+    common = {"rdma_netns_reboot_allowed": True}
+    return {"all": {"vars": common, "hosts": {"localhost": local}, "children": {"gpu_nodes": {"hosts": hosts}}}}
 
 
 def write(state: Path, specs: list[dict[str, Any]], python: str, cluster: bool) -> None:

@@ -50,8 +50,8 @@ def read_netdevs(
         they are known; None when they could not be asked for.
     :param reason: why links is None.
     :param with_counters: adds ``counters``, the statistics by priority (counters.read_netdev_counters).
-    :returns: for each ``{pci, ifindex, kind, mac, mtu, state, master, vrf_table, representor, vf_of, plane, addresses,
-        default_routes, sysctls, sriov, qos, reasons}``; addresses and default_routes are None when unknown. ``reasons``
+    :returns: for each ``{pci, ifindex, kind, mac, mtu, state, master, vrf_table, altnames, representor, vf_of, plane,
+        addresses, default_routes, sysctls, sriov, qos, reasons}``; addresses and default_routes are None when unknown. ``reasons``
         says why a value is None.
     """
     result: dict[str, dict] = {}
@@ -86,6 +86,7 @@ def _read_netdev(
         "state": told["operstate"],
         "master": link["master"] if link else tree.link_name(directory + "/master"),
         "vrf_table": link["vrf_table"] if link else None,
+        "altnames": link.get("altnames", []) if link else None,
         "representor": is_representor(told["phys_port_name"]),
         "vf_of": function["parent_pci"] if function["function"] == "vf" else None,
         "plane": function["plane"],
@@ -101,7 +102,7 @@ def _read_netdev(
             missing[key] = why.get(file) or f"not understood: {told[file]!r:.60}"
     unasked = reason or "the kernel lists no such link in this namespace"
     if link is None:
-        missing.update({"kind": unasked, "vrf_table": unasked, "addresses": unasked, "default_routes": unasked})
+        missing.update(dict.fromkeys(("kind", "vrf_table", "altnames", "addresses", "default_routes"), unasked))
     else:
         for key in ("addresses", "default_routes"):
             if netdev[key] is None:

@@ -45,6 +45,16 @@ def plugins_of(attachment: dict) -> list[dict] | None:
     return [p for p in plugins if isinstance(p, dict)] if isinstance(plugins, list) else None
 
 
+def types_of_plugins(attachments: list[dict]) -> dict[str, list[str] | None]:
+    """{``namespace/name``: types of the plugins in their order}; None for a configuration that cannot be read."""
+    found = {}
+    for attachment in attachments:
+        plugins, about = plugins_of(attachment), metadata(attachment)
+        types = None if plugins is None else [str(plugin.get("type")) for plugin in plugins]
+        found[f"{about['namespace']}/{about['name']}"] = types
+    return found
+
+
 def rail_attachments(context: Context):
     """(rail, attachment) of the layout's rails whose attachment exists."""
     namespace = context.layout["namespaces"]["networks"]

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import device_of, interfaces
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, rule
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
 
 @rule("CNI-001", "error", "The rail's interface is in the pod, its RDMA device is not", needs=("pod",))
@@ -48,3 +48,54 @@ def device_not_moved(context: Context):
         elif mode == "shared":
             remedy = "In shared mode every device is visible: does it exist on the node, and is ib_uverbs loaded?"
         yield Problem(f"{interface} has no RDMA device in the pod (mode {mode or 'unknown'})", remedy, evidence, rail)
+
+
+@rule("CNI-002", "error", "A network's plugins do not fit the node's RDMA netns mode", needs=("facts", "kubernetes"))
+def chain_contradicts_mode(context: Context):
+    """Symptom: pods stay in ContainerCreating with "RDMA subsystem namespace awareness mode is set to shared"; or, in
+    exclusive mode, they run with the rails' interfaces and without their RDMA devices.
+
+    Cause: the rdma plugin works in exclusive mode only, and only there it is needed. The network was made for the other
+    mode, by hand or by an earlier intent, or the node came up in another mode than the network was made for.
+
+    Evidence: the networks with their plugins, and the node's live mode.
+
+    Remedy: shared: take the rdma plugin out of the network. Exclusive: add it after tuning and before sbr, with a
+    top-level rdmaQoS. Or bring the node into the mode of the network.
+
+    Source: k8snetworkplumbingwg/rdma-cni, cmd/rdma.
+    """
+    if context.layout["network"] != "sriov":
+        return
+    chains, mode = context.kubernetes.get("chains"), context.facts["netns_mode"]["live"]
+    if chains is None or mode is None:
+        lacking = "the networks were not listed" if chains is None else "the node's live RDMA netns mode is not known"
+        yield Unknown(f"The networks' plugins cannot be compared with the node's mode: {lacking}")
+        return
+    namespace, wrong, unread = context.layout["namespaces"]["networks"], {}, []
+    for rail in context.layout["rails"]:
+        name = f"{namespace}/{rail['network']}"
+        if name not in chains:
+            continue  # RESOURCE-002
+        if chains[name] is None:
+            unread.append(name)
+        elif ("rdma" in chains[name]) is not (mode == "exclusive") and not _waits_for_mode(context, chains[name]):
+            wrong.setdefault(name, []).append(rail["rail"])
+    for name in dict.fromkeys(unread):
+        yield Unknown(f"The configuration of {name} is not JSON", {"network": name})
+    for name, rails in wrong.items():
+        evidence = {"network": name, "plugins": chains[name], "netns_mode": mode}
+        if mode == "shared":
+            text = f"{name} has the rdma plugin, and the node is in shared mode: pods do not start"
+            remedy = "Take the rdma plugin out of the network, or switch the node to exclusive mode."
+        else:
+            text = f"{name} lacks the rdma plugin, and the node is in exclusive mode: pods get no RDMA device"
+            remedy = "Add the rdma plugin with a top-level rdmaQoS to the network, or switch the node to shared mode."
+        yield Problem(text, remedy, evidence, rails[0] if len(rails) == 1 else None)
+
+
+def _waits_for_mode(context: Context, chain: list[str]) -> bool:
+    """Whether the network is right and the node is not: NETNS-001 speaks then."""
+    return ("rdma" in chain) is (context.layout.get("netns_mode") == "exclusive") and (
+        context.layout.get("netns_mode") in ("shared", "exclusive")
+    )

@@ -21,12 +21,14 @@ def contexts(
     pool_configs=None,
     before=None,
     cluster=None,
+    chains=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
     :param facts: {host: ``ansible_facts.rdma`` or None}.
     :param nodes: Node objects of the cluster, None when it was not asked.
     :param attachments: [``namespace/name``] of the NetworkAttachmentDefinitions, None when not asked.
+    :param chains: {``namespace/name``: [types of its plugins] or None} of the attachments, None when not asked.
     :param pods: what pod_rdma_facts returned as ``pods``.
     :param pod_hosts: {host: name of its pod}.
     :param addresses: {host: ansible_host}, to find nodes of another name.
@@ -52,6 +54,7 @@ def contexts(
                     "allocatable": (node.get("status") or {}).get("allocatable"),
                     "labels": node["metadata"].get("labels") or {},
                     "attachments": attachments,
+                    "chains": chains,
                     "pools": pool_configs,
                 }
             name = (pod_hosts or {}).get(host)

@@ -13,6 +13,8 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import FLEET, Context, Problem, rule
 
 _MAIN_TABLE, _BY_ADVERTISEMENT = 254, "ra"
+# What Multus calls an interface in the pod, and what the SR-IOV CNI calls it while it moves.
+_NAME_IN_A_POD = re.compile(r"net[0-9]+|pod[0-9a-f]{11}|temp_[0-9]+")
 
 
 @rule("NAMING-001", "error", "A rail is not on the node", needs=("facts",))
@@ -173,6 +175,44 @@ def layouts_differ(contexts: list[Context]):
                 {"groups": groups},
                 node=node,
             )
+
+
+@rule("NAMING-005", "warning", "A VF on the node has kept the name that it had in a pod", needs=("facts",))
+def name_of_a_pod(context: Context):
+    """Symptom: a pod cannot start again after it was deleted; the SR-IOV CNI repeats "file exists".
+
+    Cause: the VF came back from a pod and kept net1 or the like, as its name or as an alternative name. No two
+    interfaces of a namespace may have one name, so the next VF cannot be renamed on its way, whichever it is.
+
+    Evidence: the VF, its PF, its name and its alternative names.
+
+    Remedy: take the alternative name away (ip link property del), or give the VF its name back (ip link set name), when
+    no pod uses it. Nothing is renamed by this collection.
+
+    Source: k8snetworkplumbingwg/sriov-cni#250.
+    """
+    hits, open_ones = [], []
+    for rail in node_rails(context):
+        vfs = [
+            {"vf": netdev["pci"], "netdev": name, "altnames": netdev["altnames"]}
+            for name, netdev in sorted(context.facts["netdevs"].items())
+            if netdev.get("vf_of") == rail.intent["pci"]
+        ]
+        kept = [vf for vf in vfs if any(map(_NAME_IN_A_POD.fullmatch, [vf["netdev"], *(vf["altnames"] or [])]))]
+        unasked = [vf for vf in vfs if vf["altnames"] is None]
+        if kept:
+            hits.append(Hit(rail, {"pf": rail.intent["pci"], "vfs": kept}))
+        elif unasked:
+            open_ones.append(Hit(rail, {"pf": rail.intent["pci"], "vfs": unasked}))
+    yield from spread(
+        context,
+        hits,
+        lambda where: f"A VF of {where} has kept the name that it had in a pod",
+        "When no pod uses it: ip link property del dev NAME altname KEPT, or ip link set dev NAME name OTHER.",
+    )
+    yield from spread(
+        context, open_ones, lambda where: f"The alternative names are not known of VFs of {where}", unknown=True
+    )
 
 
 def _name_patterns(context: Context) -> tuple[tuple[str, ...], tuple[str, ...]]:

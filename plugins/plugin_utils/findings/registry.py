@@ -38,6 +38,7 @@ class Context:
     :param layout: the node's layout of the rail model.
     :param facts: ``ansible_facts.rdma`` of the node; None when they could not be gathered.
     :param kubernetes: ``{node: name, allocatable: {resource: text}, labels, attachments: ["namespace/name", …]|None,
+        chains: {"namespace/name": [plugin type, …]|None}|None,
         pools: [SriovNetworkPoolConfig, …]|None}``; None when the cluster does not know the node or was not asked.
     :param pod: the node's entry of pod_rdma_facts with its ``name``; None when there is no test pod.
     :param before: ``ansible_facts.rdma`` of an earlier run, None when there is none.

@@ -143,6 +143,7 @@ def kubernetes(**changes):
         "allocatable": {"nvidia.com/rdma-vf": "2"},
         "labels": {},
         "attachments": ["default/rdma-vf"],
+        "chains": {"default/rdma-vf": ["sriov", "tuning", "sbr"]},
         "pools": [],
         **changes,
     }
@@ -198,7 +199,8 @@ def test_without_a_wanted_mode_nothing_is_compared(mode):
     given = facts()
     given["netns_mode"].update(live="exclusive")
     given["boot_images"][0].update(stale=True)
-    assert found(context(facts=given, layout=layout(netns_mode=mode))) == []
+    known = kubernetes(chains={"default/rdma-vf": ["sriov", "rdma"]})
+    assert found(context(facts=given, layout=layout(netns_mode=mode), kubernetes=known)) == []
 
 
 @pytest.mark.parametrize(("stale", "severity"), [(True, "error"), (None, "unknown")])
