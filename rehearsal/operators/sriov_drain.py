@@ -101,7 +101,8 @@ class Drains(Controller):
             if node is None:
                 continue
             want, have = asked(states[name]), reached(states[name])
-            if want == IDLE and have == DRAINED:
+            # Also in the middle of a drain, when the daemon needs it no more (a policy that came back, say).
+            if want == IDLE and have in (DRAINING, DRAINED):
                 await self._cordon(node, False)
                 await self._mark(states, name, IDLE)
             elif want != IDLE and have == IDLE and may_start(node, nodes, pools, states):
