@@ -135,8 +135,15 @@ def _to_come(seen, cluster, operator, objects, ours, minutes):
         daemon_restarts=operator["restarts"],
         installed=config is not None,
         minutes=minutes,
+        between=_between(cluster["policies"], objects),
         rebooted=frozenset(seen.nodes[host] for host, row in ours.items() if row["reboot"] and seen.nodes.get(host)),
     )
+
+
+def _between(live, rows):
+    """The policies after the old ones are gone and before the new ones come; None when none goes."""
+    gone = {row["name"] for row in rows if row["kind"] == "SriovNetworkNodePolicy" and row["action"] == "deleted"}
+    return [obj for obj in live or [] if obj["metadata"].get("name") not in gone] if gone else None
 
 
 def _plugins_off(operator, config):

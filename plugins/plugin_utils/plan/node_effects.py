@@ -37,6 +37,7 @@ class ToCome:
     :param disable_plugins: SriovOperatorConfig.spec.disablePlugins.
     :param daemon_restarts: why the config daemons restart, None when they do not.
     :param installed: whether the SR-IOV operator runs already; without it there are no node states to look at.
+    :param between: the policies at the moment when old ones are gone and new ones not there yet; None when none goes.
     :param rebooted: names of the nodes that are rebooted before, for another reason, with the next kernel line.
     """
 
@@ -48,6 +49,7 @@ class ToCome:
     daemon_restarts: str | None = None
     installed: bool = True
     rebooted: frozenset = frozenset()
+    between: list | None = None
     minutes: Minutes = field(default_factory=Minutes)
 
 
@@ -187,6 +189,7 @@ class Look:
         planned = planned_interfaces(self.to_come.policies, self.node["labels"], actual)
         renewed = differs(live, planned)
         changes = pf_changes.changes_of(planned, live, actual)
+        changes += self._gap(changes, live, actual)
         texts = [source] if source else []
         texts += (self.state or {}).get("busy") or []
         if renewed or self.to_come.daemon_restarts:
@@ -203,6 +206,18 @@ class Look:
         if renewed or changes:
             return RESTART, changes, [_restart_text(planned), *texts] if renewed else texts
         return NOTHING, [], texts
+
+    def _gap(self, changes, live, actual):
+        """PFs whose old policy goes before the new one comes: an operator that looks in between removes their VFs."""
+        if self.to_come.between is None:
+            return []
+        known = {change.pci for change in changes}
+        planned = planned_interfaces(self.to_come.between, self.node["labels"], actual)
+        return [
+            pf_changes.Change(change.pci, pf_changes.GAP, drain=True)
+            for change in pf_changes.changes_of(planned, live, actual)
+            if change.pci not in planned and change.pci not in known
+        ]
 
     def _drains(self, changes):
         return not self.to_come.disable_drain and any(change.drain for change in changes if not change.error)
