@@ -44,6 +44,10 @@ class ApiError(Exception):
         self.retry_after = retry_after
         self.hopeless = hopeless
 
+    def __str__(self):
+        # The message grows on its way: how often it was tried, which right is missing.
+        return self.message
+
     @property
     def field_conflict(self):
         """True when another field manager owns a field that server-side apply wanted to set (not worth a retry)."""
@@ -212,9 +216,11 @@ def dynamic_transport(client):
     from kubernetes.client.rest import ApiException
 
     configuration = client.configuration
+    source = getattr(client, "railyard_source", "this task")
 
     def unanswered(error):
         text, hopeless = trouble.connection_text(error, configuration.host)
+        text += f" The connection is that of {source}." if hopeless else ""
         return ApiError(0, f"the API server does not answer: {text}", hopeless=hopeless)
 
     def send(method, path, query, body, content_type):
@@ -233,7 +239,6 @@ def dynamic_transport(client):
                 raise unanswered(error) from error
             found = error_from_body(error.status, error.body, error.reason or "", error.headers)
             if found.status == 401:
-                source = getattr(client, "railyard_source", "this task")
                 found.message = trouble.unauthorized_text(source, trouble.token_of(configuration))
             raise found from error
         except OSError as error:

@@ -65,28 +65,32 @@ def is_configured(params):
     return named or any(os.environ.get(name) for name in ENVIRONMENT) or os.path.exists(os.path.expanduser(KUBECONFIG))
 
 
+def _one_try(rest_client):
+    """Leave retries to us: those of urllib3 are silent, and hide how long a server is away. Redirects are followed."""
+    from urllib3.util.retry import Retry
+
+    once = Retry(
+        total=None, connect=0, read=0, other=0, status=0, respect_retry_after_header=False, raise_on_status=False
+    )
+    rest_client.pool_manager.connection_pool_kw.setdefault("retries", once)
+
+
 @contextlib.contextmanager
 def _first_requests(looked):
-    """While kubernetes.core makes a client it asks the server for its kinds, without a timeout and with silent retries of
-    urllib3 that would hide how long a server is away. Inside of this, requests have timeouts, and retries are ours, for
-    the life of the client.
+    """While kubernetes.core makes a client it asks the server for its kinds, unless it remembers them from an earlier
+    run, without a timeout and with silent retries of urllib3. Inside of this, requests have timeouts and one try.
 
     looked: gets the attributes ``host`` (URL of the server) and ``header`` (Authorization).
     """
     from kubernetes.client import rest
-    from urllib3.util.retry import Retry
 
     original = rest.RESTClientObject.request
-    # Redirects and status codes as before; a broken connection comes back to us at once.
-    once = Retry(
-        total=None, connect=0, read=0, other=0, status=0, respect_retry_after_header=False, raise_on_status=False
-    )
 
     def request(self, method, url, *args, **kwargs):
         looked.host = "/".join(url.split("/")[:3])
         headers = kwargs.get("headers") or {}
         looked.header = next((value for name, value in headers.items() if name.lower() == "authorization"), None)
-        self.pool_manager.connection_pool_kw.setdefault("retries", once)
+        _one_try(self)
         if kwargs.get("_request_timeout") is None:
             kwargs["_request_timeout"] = (CONNECT_TIMEOUT, REQUEST_TIMEOUT)
         return original(self, method, url, *args, **kwargs)
@@ -139,6 +143,7 @@ def client_for(params, attempts=FIRST_ATTEMPTS, pause=time.sleep, clock=time.mon
         try:
             with _first_requests(looked):
                 client = get_api_client(**auth)
+            _one_try(client.client.client.rest_client)
             client.client.railyard_source = trouble.source_text(params)
             return client
         except Exception as error:
