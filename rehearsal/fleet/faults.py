@@ -164,6 +164,8 @@ def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) 
         if "absent_rail" in changes:
             _rail_of(spec, fault, changes["absent_rail"])
             absent.add(changes.pop("absent_rail"))
+        if "silent_router" in changes:
+            _rail_of(spec, fault, changes["silent_router"])
         result = installed.with_choices(result, changes)
     result["rails"] = [row for number, row in enumerate(spec["rails"]) if number not in absent]
     if not result["rails"]:

@@ -95,7 +95,7 @@ class Kernel:
         """What the rail's router advertises to an interface: a child, or a function that was moved into a pod."""
         child = self.children.at(wire)
         port = child.parent if child else next((p for p in self.devices.ports() if p.netdev.wire == wire), None)
-        if port is None or not port.spec.addresses:
+        if port is None or not port.spec.addresses or port.spec.rail in (None, self.devices.spec.silent_router):
             return None
         place = self.netdevs.where((child or port).netdev)
         if place is None or place[0] == self.netdevs.home:

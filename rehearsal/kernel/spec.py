@@ -7,7 +7,7 @@
 The spec is the fleet's JSON: ``{name, shape, rails: [{pci, netdev, rdma, gpu_pci}], front_end: [pci | {pci, netdev,
 rdma}], nic: {vendor, model, pf_device, vf_device, ports_per_card}, mtu, ip_family, num_vfs_max, driver, address}``.
 Optional: ``qos`` (as in the shape catalogue), ``gpu`` ({model, device}), ``rate_gbps``, ``lockdown``,
-``not_loaded`` (modules: of rdma_cm, rdma_ucm, ib_umad).
+``not_loaded`` (modules: of rdma_cm, rdma_ucm, ib_umad), ``silent_router`` (number of a rail whose router answers nobody).
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class NodeSpec:
     qos: dict
     lockdown: str
     not_loaded: tuple[str, ...]  # modules of the RDMA stack that are not loaded
+    silent_router: int | None
     bare_front_end: str | None  # address of an eth0 that is no RDMA NIC (the catalogue names no front-end NIC)
 
 
@@ -171,6 +172,7 @@ def parse(spec: dict) -> NodeSpec:
         qos=spec.get("qos") or {},
         lockdown=spec.get("lockdown") or "none",
         not_loaded=tuple(spec.get("not_loaded") or ()),
+        silent_router=spec.get("silent_router"),
         bare_front_end=None if front else _front_address(spec),
     )
 

@@ -113,7 +113,7 @@ def no_gid_of_address(context: Context):
 
 @rule(
     "GID-007", "info", "Pods of one layout have their GIDs at different indexes", needs=("pod",), scope=FLEET,
-    unrehearsed="child interfaces of rehearsal pods have no GID rows",
+    unrehearsed="a fault is on one node, and this takes two of one layout",
 )  # fmt: skip
 def indexes_differ(contexts: list[Context]):
     """Symptom: a fixed NCCL_IB_GID_INDEX works in some pods of a job and breaks the others.
@@ -143,10 +143,7 @@ def indexes_differ(contexts: list[Context]):
         )
 
 
-@rule(
-    "GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",),
-    unrehearsed="child interfaces of rehearsal pods have no GID rows",
-)  # fmt: skip
+@rule("GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",))
 def only_placeholder(context: Context):
     """Symptom: the rail's interface has a GID that looks global, and every connection ends with an endpoint timeout.
 

@@ -105,7 +105,7 @@ def no_usable_gid(context: Context):
 
 @rule(
     "GID-005", "info", "The first rows of a rail's GID table are not usable", needs=("facts",),
-    unrehearsed="rows of other namespaces need child interfaces with GIDs, which rehearsal nodes have not",
+    unrehearsed="the rows of a rehearsal node come before those of its pods, and no fault takes its addresses away",
 )  # fmt: skip
 def foreign_rows_first(context: Context):
     """Symptom: a program that stops at the first unusable row of the table finds no GID; a fixed small index fails.

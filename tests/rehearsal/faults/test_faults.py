@@ -26,8 +26,8 @@ NAMES = [name for name in CATALOGUE.names() if not CATALOGUE.get(name).shows_on_
 PLAYBOOKS = ROOT / "playbooks"
 # The healthy twins, one for each mode.
 HEALTHY = {"healthy-shared": "shared", "healthy-exclusive": "exclusive"}
-# Seconds until a pod that does not run is given up. The pods of the healthy nodes need a few.
-POD_SECONDS = 15
+# Seconds until a pod that does not run, or gets no address, is given up. The pods of the healthy nodes need a few.
+PATIENCE = {"rdma_verify_timeout": 15, "rdma_verify_address_timeout": 2}
 
 
 def hosts() -> dict:
@@ -36,8 +36,11 @@ def hosts() -> dict:
     for name in NAMES:
         fault = CATALOGUE.get(name)
         mode = fault.mode or "shared"
-        own = name if "objects" in fault.inject else mode
+        own = name if "objects" in fault.inject or fault.intent else mode
         found[name] = {**host(mode, own), **fault.intent, "rehearsal_faults": [name]}
+        if fault.intent.get("rails_ip_family") == "ipv6_slaac":
+            pool = {"name": f"pool-{name}", "subnet": "fd01:0:0:100::/112", "per_node_block_size": 16}
+            found[name] |= {"rails_pools": [pool], "rails_network_name": name}
     return found
 
 
@@ -82,7 +85,7 @@ def report(tmp_path_factory) -> dict:
         assert "PF 0000:2a:00.0" in text
         site.wait_for_devices()
         path = site.state.folder.parent / "report.json"
-        site.play(PLAYBOOKS / "verify.yml", code=2, report_file=str(path), rdma_verify_timeout=POD_SECONDS)
+        site.play(PLAYBOOKS / "verify.yml", code=2, report_file=str(path), **PATIENCE)
         return json.loads(path.read_text())
     finally:
         site.down()

@@ -38,7 +38,7 @@ GROUPS = {
     "run-time": ["switched-at-run-time-only", "rdma-ucm-not-loaded", "address-tentative"],
     "vendor": ["no-builder", "two-global-addresses"],
     "damaged": ["damaged-boot-image", "rail-moved-away"],
-    "reverse": ["strict-reverse-path"],
+    "reverse": ["strict-reverse-path", "name-kept-from-pod"],
     "subnet": ["no-source-rule", "class-for-gpu-too"],
     "arp": ["rails-answer-for-each-other"],
     "managed": ["managed-vfs-missing"],

@@ -102,6 +102,16 @@ def test_advertised_addresses_of_routed_rails(node):
     assert "2001:db8" not in gpu.sh("ip -6 addr show dev net1; sleep 1; ip -6 addr show dev net1", "pod-2")
 
 
+def test_a_rail_without_a_router_leaves_the_placeholder_alone(node):
+    gpu = node("BM.GPU.B300.8", silent_router=1)
+    for rail, name in enumerate(("pod-1", "pod-2")):
+        pod(gpu, name)
+        attach(gpu, rail, name, "fd01:0:0:100::7/112")
+    wait_for(lambda: "2001:db8" in gpu.sh("ip -6 addr show dev net1", "pod-1"), "SLAAC on the other rail")
+    assert "2001:db8" not in gpu.sh("ip -6 addr show dev net1", "pod-2")
+    assert "default" not in gpu.sh("ip -6 route", "pod-2")
+
+
 def test_without_an_ipv6_address_from_the_pool_the_pods_ipv6_stays_off(node):
     gpu = node("BM.GPU.B300.8")
     pod(gpu, "pod-1")
