@@ -31,7 +31,7 @@ options:
       - What was gathered. Rules that need more are left out.
     type: list
     elements: str
-    choices: [facts, kubernetes, pod, cluster]
+    choices: [facts, kubernetes, pod, cluster, operator]
     default: [facts, kubernetes, pod]
   nodes:
     description:
@@ -80,6 +80,11 @@ options:
       - Ids of the rules that are asked. All rules when it is not given.
     type: list
     elements: str
+    version_added: 0.2.0
+  operator:
+    description:
+      - What the module P(railyard.rdma.operator_ready#module) returned as C(operator).
+    type: dict
     version_added: 0.2.0
   cures:
     description:
@@ -133,13 +138,16 @@ def findings(
     cures=(),
     cluster=None,
     only=None,
+    operator=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
     chains = None if attachments is None else types_of_plugins(attachments)
     names = None if chains is None else list(chains)
     pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
-    known = contexts(model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster, chains)
+    known = contexts(
+        model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster, chains, operator
+    )
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")
     try:

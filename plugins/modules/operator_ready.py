@@ -92,7 +92,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 ready:
-  description: Whether nothing is missing.
+  description: Whether nothing is missing; V(null) with O(look_only=true), which asks for nothing.
   returned: always
   type: bool
   sample: true
@@ -202,9 +202,9 @@ def run(module, api):
         parts = ["crds", "deployments", "config", "policies", "daemon_sets", "pods", "nodes", "release", "nfd"]
         seen = snapshot.read(api, params["namespace"], params["crds"], parts, params["release"], tolerant=True)
         troubles = operands.troubles({**seen, "daemon_sets": seen["daemon_sets"] or []}, params["hosts"])
-        seen.pop("nodes")
+        found = operands.facts(seen, params["namespace"], params["release"], params["hosts"])
         module.exit_json(
-            changed=False, ready=True, pending=[], troubles=troubles, waited=0.0, operator=seen, requests=api.requests
+            changed=False, ready=None, pending=[], troubles=troubles, waited=0.0, operator=found, requests=api.requests
         )
     seen, pending, second = wait(api, params, once=module.check_mode)
     troubles = troubles_of(api, params, seen)

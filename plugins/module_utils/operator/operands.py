@@ -21,8 +21,6 @@ POLICY = "nic-cluster-policy"
 MOFED_WAIT = "network.nvidia.com/operator.mofed.wait"
 # Set by the SR-IOV operator itself once a policy selects the node.
 OPERATORS_OWN_LABELS = frozenset(("sriovnetwork.openshift.io/device-plugin",))
-# Containers of the CNI chain: a pod hangs in ContainerCreating while they are down.
-CNI_CONTAINERS = ("kube-multus", "cni-plugins", "nv-ipam-node", "sriov-network-config-daemon", "sriov-cni", "rdma-cni")
 # The DaemonSet controller adds tolerations for these itself (kubernetes.io, "DaemonSet", taints and tolerations).
 TOLERATED_BY_ITSELF = tuple(
     f"node.kubernetes.io/{name}"
@@ -340,3 +338,43 @@ def troubles(snapshot, hosts):
         ]
     rows += [missing("memory", killed_text(row), row["node"]) for row in killed(snapshot["pods"] or [])]
     return rows
+
+
+def slim(obj):
+    """An object without what only the server needs."""
+    return {**obj, "metadata": {key: value for key, value in meta(obj).items() if key != "managedFields"}}
+
+
+def slim_node(node):
+    """Name, labels and taints of a node, in the form of a node."""
+    labels, taints = meta(node).get("labels") or {}, (node.get("spec") or {}).get("taints") or []
+    return {"metadata": {"name": name_of(node), "labels": labels}, "spec": {"taints": taints}}
+
+
+def facts(snapshot, namespace, release, hosts):
+    """The snapshot as the findings take it: objects without what nobody looks at, pods only where they were killed.
+
+    :returns: ``{namespace, release_name, release, crds: {name: established}, deployments, config, policies, daemon_sets, killed,
+        nfd, hosts: {host: node or None}, reasons}``; a part that could not be read is None.
+    """
+    nodes, pods, crds = snapshot["nodes"], snapshot["pods"], snapshot["crds"]
+    found = {
+        name: None if snapshot[name] is None else [slim(obj) for obj in snapshot[name]]
+        for name in ("deployments", "policies", "daemon_sets")
+    }
+    return {
+        "namespace": namespace,
+        "release_name": release,
+        "release": snapshot["release"],
+        "crds": None
+        if crds is None
+        else {name: bool(readiness.condition_true(crd or {}, "Established")) for name, crd in crds.items()},
+        "config": None if snapshot["config"] is None else slim(snapshot["config"]),
+        **found,
+        "killed": None if pods is None else killed(pods),
+        "nfd": snapshot["nfd"],
+        "hosts": None if nodes is None else {h: n and slim_node(n) for h, n in nodes_of(hosts, nodes).items()},
+        "reasons": {
+            {"pods": "killed", "nodes": "hosts"}.get(part, part): text for part, text in snapshot["reasons"].items()
+        },
+    }

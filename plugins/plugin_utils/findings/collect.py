@@ -22,6 +22,7 @@ def contexts(
     before=None,
     cluster=None,
     chains=None,
+    operator=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
@@ -35,6 +36,7 @@ def contexts(
     :param pool_configs: SriovNetworkPoolConfig objects, None when not asked.
     :param before: {host: ``ansible_facts.rdma`` of an earlier run}.
     :param cluster: what rail_state returned, with ``wanted`` and ``drain_limit``; its nodes serve when ``nodes`` is None.
+    :param operator: what operator_ready returned as ``operator``.
     """
     made = []
     if cluster is not None:
@@ -69,6 +71,7 @@ def contexts(
                     (before or {}).get(host),
                     tuple(dict.fromkeys(reached)),
                     cluster,
+                    operator,
                 )
             )
     return made

@@ -17,6 +17,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     cni,
     gid,
     gid_node,
+    helm,
     link,
     memlock,
     naming,
@@ -44,7 +45,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 
 # Importing a subject registers its rules.
 SUBJECTS = (
-    address, arp, attachments, boot, cni, gid, gid_node, link, memlock, naming, netns, policy, pool_config, qos, qos_node,
+    address, arp, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, netns, policy, pool_config, qos, qos_node,
     resource, resource_node, topology,
 )  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
@@ -53,6 +54,7 @@ _ABSENT = {
     "kubernetes": "the cluster does not know the node",
     "pod": "there is no test pod on the node",
     "cluster": "the cluster's objects were not read",
+    "operator": "the operator was not looked at",
 }
 
 

@@ -22,8 +22,9 @@ from dataclasses import dataclass, field
 
 SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
-# "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it.
-INPUTS = ("facts", "kubernetes", "pod", "cluster")
+# "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it. "operator" is what
+# operator_ready read.
+INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator")
 USUAL_INPUTS = INPUTS[:3]
 NODE, FLEET = "node", "fleet"
 # Playbooks that cure what a rule finds, or refuse to go on with the reason.
@@ -46,6 +47,7 @@ class Context:
     :param cluster: what rail_state returned as ``state`` (a part is None when it could not be read, with the reason in
         ``reasons``), with ``wanted`` (the objects that are to be applied), ``hosts`` (node name by inventory host, None
         where the cluster has none) and ``drain_limit``; one for all nodes, None when the cluster was not asked.
+    :param operator: what operator_ready returned as ``operator``; one for all nodes, None when it was not asked.
     """
 
     node: str
@@ -56,6 +58,7 @@ class Context:
     before: dict | None = None
     addresses: tuple[str, ...] = ()
     cluster: dict | None = None
+    operator: dict | None = None
 
 
 @dataclass(frozen=True)
