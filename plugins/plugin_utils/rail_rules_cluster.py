@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import re
+
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import short
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_rules_pools
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import Intent
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_mistakes import Mistake, mistake, shown
@@ -25,6 +28,8 @@ def check(intents: list[Intent], operators: list[dict]) -> list[Mistake]:
     """Return what only shows when the intents of all hosts are seen together."""
     found = _one_operator(intents, operators)
     found.extend(_front_end_nics(intents))
+    found.extend(_selectors_apart(intents))
+    found.extend(_class_needs_release(intents, operators))
     for rule in rail_rules_pools.CLUSTER_RULES:
         found.extend(rule(intents))
     return found
@@ -80,4 +85,42 @@ def _front_end_nics(intents: list[Intent]) -> list[Mistake]:
                     f"no PF that is a rail of {other} and a front-end NIC of {intent.shape['name']} in one cluster"
                 )
                 found.append(Mistake("rails_network", f"{offered[pci].network} with {pci}", allowed))
+    return found
+
+
+def _selectors_apart(intents: list[Intent]) -> list[Mistake]:
+    """Two layouts of VFs select no node both: its PFs would be in two policies, and it in two pool configurations.
+
+    Selectors that name different labels may still meet on a node; that only the cluster can tell (POL-001, POL-010).
+    """
+    found = []
+    chosen = [it for it in intents if it.network == "sriov" and isinstance(it.node_selector, dict) and it.node_selector]
+    for index, intent in enumerate(chosen):
+        for other in chosen[:index]:
+            names = [(i.policy_name, i.pool_config_name, i.network_name) for i in (intent, other)]
+            if names[0] == names[1]:
+                continue  # The same objects, or ones that differ under one name: clashes() tells.
+            one, two = (set(map(str, item.node_selector.items())) for item in (intent, other))
+            if one <= two or two <= one:
+                allowed = (
+                    f"labels that nodes of {short(other.hosts)} do not have: {shown(other.node_selector)} of theirs would "
+                    "select the same nodes, and a PF may be in one policy only"
+                )
+                found.append(mistake("rails_node_selector", intent.node_selector, allowed))
+    return found
+
+
+def _class_needs_release(intents: list[Intent], operators: list[dict]) -> list[Mistake]:
+    """The traffic class of VFs in the exclusive mode is set by an option that the RDMA CNI has since 26.4.0 only."""
+    found = []
+    for intent, operator in zip(intents, operators):
+        version = operator["network_operator_version"]
+        parts = re.match(r"(\d+)\.(\d+)", version) if isinstance(version, str) else None
+        if intent.rdma_cni and parts and (int(parts[1]), int(parts[2])) < (26, 4):
+            allowed = (
+                "26.4.0 or newer with the RDMA CNI: the images of older releases ignore rdmaQoS, and VFs do not get "
+                "rails_traffic_class"
+            )
+            if (item := mistake("network_operator_version", version, allowed)) not in found:
+                found.append(item)
     return found

@@ -630,3 +630,31 @@ def test_too_few_blocks_do_not_hide_that_a_block_is_too_small():
     assert model is None
     told = [str(item) for item in found]
     assert any("blocks for 2 nodes" in text for text in told) and any("16 or more addresses" in text for text in told)
+
+
+def test_two_layouts_that_select_the_same_nodes():
+    small = {
+        **TWO_RAILS,
+        "rails_policy_name": "small",
+        "rails_pool_config_name": "small",
+        "rails_resource_name": "small",
+    }
+    model, found = rail_model.build(
+        {"a": TWO_RAILS, "b": {**small, "rails_node_selector": {"rails": "yes", "rack": "1"}}}
+    )
+    assert model is None
+    (text,) = [str(item) for item in found if item.variable == "rails_node_selector"]
+    assert "labels that nodes of a do not have" in text and "a PF may be in one policy only" in text
+    model, found = rail_model.build({"a": TWO_RAILS, "b": {**small, "rails_node_selector": {"rack": "1"}}})
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("version", "good"), [("26.1.0", False), ("25.10.0", False), ("26.4.0", True), ("27.1.0", True)]
+)
+def test_the_traffic_class_of_vfs_needs_a_release_that_sets_it(version, good):
+    exclusive = {**B4, "rails_netns_mode": "exclusive", "network_operator_version": version}
+    found = mistakes(exclusive)
+    assert ("network_operator_version" not in found) is good
+    assert good or "ignore rdmaQoS" in found["network_operator_version"]
+    assert mistakes({**B4, "network_operator_version": version}) == {}
