@@ -94,6 +94,43 @@ def chain_contradicts_mode(context: Context):
         yield Problem(text, remedy, evidence, rails[0] if len(rails) == 1 else None)
 
 
+@rule("CNI-003", "error", "A child interface is on another rail", needs=("pod",))
+def child_of_another_rail(context: Context):
+    """Symptom: traffic of two rails shares one port while another idles; a GPU uses a NIC below another PCIe switch.
+
+    Cause: the network's master is not the interface of the rail: names shifted with an image or were copied from
+    another network. The pod runs, and its GIDs are in the table of the wrong device.
+
+    Evidence: the interface, the RDMA device that has its GIDs, and the rail that this device is.
+
+    Remedy: name each rail's own interface as master, by rails_netdev_pattern or the netdev of the rails.
+
+    Source: Mellanox/k8s-rdma-shared-dev-plugin#297, Mellanox/k8s-rdma-shared-dev-plugin#112.
+    """
+    pod, rails = context.pod, {rail["pci"]: rail["rail"] for rail in context.layout["rails"]}
+    if not pod["reachable"]:
+        return
+    wanted = {number: pci for pci, number in rails.items()}
+    for rail, interface in interfaces(context.layout, pod).items():
+        if interface is None or pod["netdevs"][interface].get("pci") is not None:
+            continue
+        name = device_of(pod, interface)
+        if name is None:
+            continue  # GID-002, CNI-001
+        device = pod["devices"][name]
+        places = {device["pci"], device.get("parent_pci")} - {None}
+        evidence = {"interface": interface, "device": name, "pci": device["pci"], "wanted_pci": wanted[rail]}
+        if not places:
+            yield Unknown(f"The PCI address of {name}, which has the GIDs of {interface}, is not known", evidence, rail)
+        elif wanted[rail] not in places:
+            other = next((rails[pci] for pci in sorted(places) if pci in rails), None)
+            where = f"rail {other}" if other is not None else "a NIC that is no rail"
+            remedy = (
+                "Name the rail's own interface as the network's master: rails_netdev_pattern, or the netdev of rails."
+            )
+            yield Problem(f"{interface} is a child of {where} ({name})", remedy, {**evidence, "is_rail": other}, rail)
+
+
 def _waits_for_mode(context: Context, chain: list[str]) -> bool:
     """Whether the network is right and the node is not: NETNS-001 speaks then."""
     return ("rdma" in chain) is (context.layout.get("netns_mode") == "exclusive") and (

@@ -38,8 +38,10 @@ def hosts() -> dict:
         mode = fault.mode or "shared"
         own = name if "objects" in fault.inject or fault.intent else mode
         found[name] = {**host(mode, own), **fault.intent, "rehearsal_faults": [name]}
-        if fault.intent.get("rails_ip_family") == "ipv6_slaac":
-            pool = {"name": f"pool-{name}", "subnet": "fd01:0:0:100::/112", "per_node_block_size": 16}
+        if fault.intent.get("rails_network") == "ipvlan":
+            routed = fault.intent.get("rails_ip_family") == "ipv6_slaac"
+            subnet = "fd01:0:0:100::/112" if routed else "198.18.0.0/24"
+            pool = {"name": f"pool-{name}", "subnet": subnet, "per_node_block_size": 16}
             found[name] |= {"rails_pools": [pool], "rails_network_name": name}
     return found
 

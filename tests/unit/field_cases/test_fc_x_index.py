@@ -177,3 +177,26 @@ def test_fc12_the_index_comes_from_the_table_and_not_from_the_kind_of_network():
     hidden = [gid_row(index, "0000:0000:0000:0000:0000:0000:0000:0000", None, None, {"net1"}) for index in range(4)]
     child = [*hidden, gid_row(7, gid, "RoCE v2", "net1", {"net1"})]
     assert (best_gid_index(moved, text), best_gid_index(child, text)) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        ({"pci": PCI[0]}, None),
+        ({"pci": PCI[1]}, ("error", "net1 is a child of rail 1 (mlx5_4)")),
+        ({"pci": "0000:9d:00.0"}, ("error", "net1 is a child of a NIC that is no rail (mlx5_4)")),
+        # A child of a VF of the rail is fine.
+        ({"pci": "0000:0c:00.2", "parent_pci": PCI[0]}, None),
+        ({"pci": None}, ("unknown", "The PCI address of mlx5_4, which has the GIDs of net1, is not known")),
+    ],
+)
+def test_fc53_the_device_that_has_the_childs_rows_must_be_the_rails(device, expected):
+    """Kind L, told by the table that the child's rows are in."""
+    intent = layout(network="ipvlan")
+    names = ["rdma-ipvlan-0", "rdma-ipvlan-1"]
+    intent = {**intent, "rails": [{**rail, "network": name} for rail, name in zip(intent["rails"], names, strict=True)]}
+    given = pod([row(5, "192.0.2.11")], address("192.0.2.11/24"))
+    given["devices"]["mlx5_4"].update(device)
+    items = [item for item in evaluate([Context("node-a", intent, pod=given)], ["pod"]) if item["id"] == "CNI-003"]
+    assert [(item["severity"], item["summary"]) for item in items] == ([] if expected is None else [expected])
+    assert [item["rail"] for item in items] == [0] * len(items)
