@@ -63,6 +63,12 @@ options:
         reason.
     type: bool
     default: false
+  parts:
+    description:
+      - What O(look_only=true) reads. Everything when it is not given. V(release) needs the right to list secrets.
+    type: list
+    elements: str
+    choices: [crds, deployments, config, policies, daemon_sets, pods, nodes, release, nfd]
   timeout:
     description: Seconds to wait.
     type: int
@@ -199,10 +205,10 @@ def troubles_of(api, params, seen):
 def run(module, api):
     params = module.params
     if params["look_only"]:
-        parts = ["crds", "deployments", "config", "policies", "daemon_sets", "pods", "nodes", "release", "nfd"]
+        parts = snapshot.PARTS if params["parts"] is None else params["parts"]
         seen = snapshot.read(api, params["namespace"], params["crds"], parts, params["release"], tolerant=True)
         troubles = operands.troubles({**seen, "daemon_sets": seen["daemon_sets"] or []}, params["hosts"])
-        found = operands.facts(seen, params["namespace"], params["release"], params["hosts"])
+        found = operands.facts(seen, params["namespace"], params["release"], params["hosts"], parts)
         module.exit_json(
             changed=False, ready=None, pending=[], troubles=troubles, waited=0.0, operator=found, requests=api.requests
         )
@@ -246,6 +252,7 @@ def main():
         policy={"type": "dict"},
         hosts={"type": "dict", "default": {}},
         look_only={"type": "bool", "default": False},
+        parts={"type": "list", "elements": "str", "choices": list(snapshot.PARTS)},
         timeout={"type": "int", "default": 600},
         interval={"type": "float", "default": 2},
     )

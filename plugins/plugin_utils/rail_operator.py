@@ -21,8 +21,8 @@ VARIABLES = {
     "network_operator_namespace": "nvidia-network-operator",
     "network_operator_image_repository": "nvcr.io/nvidia/mellanox",
     "network_operator_image_pull_secrets": [],
-    # Multus is killed at its default of 50Mi (multus-cni#1346): for a pod on all rails it runs 16 plugin chains. The limit
-    # has room for several such pods at once.
+    # The default of 50Mi, request and limit, is what Multus was seen to be killed at (multus-cni#1160, #1346, #1349); 512Mi is
+    # ten times that and nothing beside the memory of these nodes, and the request stays small for all others.
     "network_operator_multus_resources": {
         "requests": {"cpu": "100m", "memory": "128Mi"},
         "limits": {"cpu": "100m", "memory": "512Mi"},

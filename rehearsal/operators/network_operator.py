@@ -28,6 +28,10 @@ MOFED_WAIT = "network.nvidia.com/operator.mofed.wait"
 PCI_PRESENT = "feature.node.kubernetes.io/pci-15b3.present"
 STATE_LABEL = "nvidia.network-operator.state"
 DEVICE_PLUGIN_CONFIG = "network-operator-sriovdp-config"
+CONTROL_PLANE_TOLERATIONS = [
+    {"key": f"node-role.kubernetes.io/{name}", "operator": "Exists", "effect": "NoSchedule"}
+    for name in ("master", "control-plane")
+]
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 # Part of the spec -> (state name, condition type, DaemonSet, container, default resources), as 26.7 names them.
@@ -59,6 +63,13 @@ PARTS: dict[tuple[str, ...], tuple[str, str, str, str, dict]] = {
         "network-operator-sriov-device-plugin",
         "kube-sriovdp",
         {"requests": {"cpu": "100m", "memory": "40Mi"}, "limits": {"cpu": "300m", "memory": "200Mi"}},
+    ),
+}
+# Init containers, which the container's entry of containerResources does not reach.
+INIT_CONTAINERS = {
+    ("secondaryNetwork", "multus"): (
+        "install-multus-binary",
+        {"requests": {"cpu": "10m", "memory": "15Mi"}},
     ),
 }
 # States that the rehearsal does not run; they are listed as ignore, as an unused part is.
@@ -109,6 +120,9 @@ def daemon_set(policy: dict, path: tuple[str, ...], namespace: str) -> dict:
     resources = container_resources(section, container, default)
     if resources:
         pod["containers"][0]["resources"] = resources
+    if path in INIT_CONTAINERS:
+        init, limits = INIT_CONTAINERS[path]
+        pod["initContainers"] = [{"name": init, "image": pod["containers"][0]["image"], "resources": limits}]
     if spec.get("nodeAffinity"):
         pod["affinity"] = {"nodeAffinity": spec["nodeAffinity"]}
     if path in HARDWARE_PARTS:
@@ -131,7 +145,8 @@ def ipam_controller(policy: dict, namespace: str) -> dict:
     section = policy["spec"]["nvIpam"]
     image = f"{section.get('repository', '')}/{section.get('image', '')}:{section.get('version', '')}"
     # It tolerates the GPU taint like the DaemonSets do, so it also runs in a cluster of GPU nodes only.
-    pod = {"containers": [{"name": "nv-ipam-controller", "image": image}], "tolerations": [GPU_TOLERATION]}
+    tolerations = [*CONTROL_PLANE_TOLERATIONS, GPU_TOLERATION]
+    pod = {"containers": [{"name": "nv-ipam-controller", "image": image}], "tolerations": tolerations}
     return {
         "metadata": {
             "name": "nv-ipam-controller",

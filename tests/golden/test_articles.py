@@ -32,7 +32,7 @@ MULTUS_MEMORY = {
             }
         ],
         None,
-        "The published policy leaves Multus at 50Mi, at which it is killed when pods ask for many networks (multus-cni#1346).",
+        "The published policy leaves Multus at 50Mi, at which it was seen to be killed (multus-cni#1160, #1346).",
     )
 }
 

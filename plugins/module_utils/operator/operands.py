@@ -51,8 +51,9 @@ def pod_spec(workload):
     return (((workload or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
 
 
-def containers(workload):
-    return pod_spec(workload).get("containers") or []
+def containers(workload, init=False):
+    spec = pod_spec(workload)
+    return (spec.get("containers") or []) + ((spec.get("initContainers") or []) if init else [])
 
 
 def amount(text):
@@ -142,7 +143,7 @@ def resources_pending(policy, daemon_sets):
 
     A name that matches no container leaves the container without any resources.
     """
-    by_container = {c.get("name"): (ds, c) for ds in daemon_sets for c in containers(ds)}
+    by_container = {c.get("name"): (ds, c) for ds in daemon_sets for c in containers(ds, init=True)}
     rows = []
     for path, section in sections((policy or {}).get("spec")):
         for entry in section.get("containerResources") or []:
@@ -351,30 +352,31 @@ def slim_node(node):
     return {"metadata": {"name": name_of(node), "labels": labels}, "spec": {"taints": taints}}
 
 
-def facts(snapshot, namespace, release, hosts):
+def facts(snapshot, namespace, release, hosts, parts):
     """The snapshot as the findings take it: objects without what nobody looks at, pods only where they were killed.
 
+    :param parts: that were asked for; the others are not among the result.
     :returns: ``{namespace, release_name, release, crds: {name: established}, deployments, config, policies, daemon_sets, killed,
         nfd, hosts: {host: node or None}, reasons}``; a part that could not be read is None.
     """
     nodes, pods, crds = snapshot["nodes"], snapshot["pods"], snapshot["crds"]
     found = {
-        name: None if snapshot[name] is None else [slim(obj) for obj in snapshot[name]]
+        name: snapshot[name] and [slim(obj) for obj in snapshot[name]]
         for name in ("deployments", "policies", "daemon_sets")
     }
+    found.update(
+        release=snapshot["release"],
+        nfd=snapshot["nfd"],
+        config=snapshot["config"] and slim(snapshot["config"]),
+        crds=crds and {name: readiness.condition_true(crd or {}, "Established") for name, crd in crds.items()},
+        killed=None if pods is None else killed(pods),
+        hosts=None if nodes is None else {h: n and slim_node(n) for h, n in nodes_of(hosts, nodes).items()},
+    )
+    renamed = {"pods": "killed", "nodes": "hosts"}
+    asked = {renamed.get(part, part) for part in parts}
     return {
         "namespace": namespace,
         "release_name": release,
-        "release": snapshot["release"],
-        "crds": None
-        if crds is None
-        else {name: bool(readiness.condition_true(crd or {}, "Established")) for name, crd in crds.items()},
-        "config": None if snapshot["config"] is None else slim(snapshot["config"]),
-        **found,
-        "killed": None if pods is None else killed(pods),
-        "nfd": snapshot["nfd"],
-        "hosts": None if nodes is None else {h: n and slim_node(n) for h, n in nodes_of(hosts, nodes).items()},
-        "reasons": {
-            {"pods": "killed", "nodes": "hosts"}.get(part, part): text for part, text in snapshot["reasons"].items()
-        },
+        **{name: value for name, value in found.items() if name in asked},
+        "reasons": {renamed.get(part, part): text for part, text in snapshot["reasons"].items()},
     }

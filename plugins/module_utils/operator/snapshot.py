@@ -13,6 +13,7 @@ CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFIG = ("sriovnetwork.openshift.io/v1", "SriovOperatorConfig")
 POLICY = ("mellanox.com/v1alpha1", "NicClusterPolicy")
 POLICY_NAME = "nic-cluster-policy"
+PARTS = ("crds", "deployments", "config", "policies", "daemon_sets", "pods", "nodes", "release", "nfd")
 
 
 def get(api, path):
@@ -55,7 +56,7 @@ def release_of(api, namespace, release):
 def read(api, namespace, crds=(), parts=(), release="network-operator", tolerant=False):
     """A snapshot: every part by name, with ``reasons`` of those that could not be read (None then).
 
-    :param parts: of crds, deployments, config, policies, daemon_sets, pods, nodes, release, nfd; others are None without a reason.
+    :param parts: of PARTS; others are None without a reason.
     :param tolerant: whether a part that is refused (403) or fails leaves the others readable; else ApiError is raised.
     """
     readers = {

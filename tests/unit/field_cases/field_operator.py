@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import operands
+from ansible_collections.railyard.rdma.plugins.module_utils.operator.snapshot import PARTS
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 
@@ -91,6 +92,6 @@ def snapshot(**changes):
 
 def judged(hosts=("node-a", "node-b"), network="sriov", **changes):
     """Findings of the rules about the operator."""
-    seen = operands.facts(snapshot(**changes), NS, "network-operator", dict.fromkeys(hosts))
+    seen = operands.facts(snapshot(**changes), NS, "network-operator", dict.fromkeys(hosts), PARTS)
     layout = {"name": "rails", "network": network, "rails": []}
     return evaluate([Context(host, layout, operator=seen) for host in hosts], ["operator"])
