@@ -48,6 +48,9 @@ def read(path: Path = ACCESS / "rights.yml") -> dict[str, Any]:
                     mistakes.append(f"{where}: {key} is missing")
             if right.get("in") not in places:
                 mistakes.append(f"{where}: in is {right.get('in')}; allowed are {', '.join(places)}")
+            unseen = right.get("unseen")
+            if isinstance(unseen, dict) and not set(unseen) & set(right.get("verbs") or []):
+                mistakes.append(f"{where}: unseen names none of its verbs")
             for verb in right.get("verbs") or []:
                 if verb not in VERBS:
                     mistakes.append(
