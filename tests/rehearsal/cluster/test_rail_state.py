@@ -44,8 +44,8 @@ def rails(cluster):
     """Two nodes with their states, our layout, attachments as the operator makes them, a pod with a network."""
     api = cluster.api()
     layouts.install_kinds(api)
-    api.request("POST", "/api/v1/namespaces/op/configmaps", body={
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "supported-nic-ids"}, "data": {"x": "15b3 1019 101a"}})  # fmt: skip
+    ids = {"metadata": {"name": "supported-nic-ids"}, "data": {"x": "15b3 1019 101a"}}
+    api.request("POST", "/api/v1/namespaces/op/configmaps", body={"apiVersion": "v1", "kind": "ConfigMap", **ids})
     for name in LAYOUT["hosts"]:
         node = {"metadata": {"name": name, "labels": GPU}}
         api.request("POST", "/api/v1/nodes", body={"apiVersion": "v1", "kind": "Node", **node})
