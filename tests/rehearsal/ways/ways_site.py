@@ -1,0 +1,141 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""All ways of inventories/examples in one cluster: what each is, and a fleet with a node for each.
+
+A node has the intent of its example, with the first two rails of the shape: two show what sixteen do, and a shape is all or
+nothing, so its values stand in the intent. Names that would be one object for the whole cluster are the node's own: that is
+what a site with several ways must do as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
+from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import IP_FAMILIES
+
+from rehearsal.fleet import control_plane, play
+from rehearsal.fleet.state import State
+
+ROOT = Path(__file__).resolve().parents[3]
+EXAMPLES = ROOT / "inventories/examples"
+RAILS = 2
+
+
+@dataclass(frozen=True)
+class Way:
+    """What must come of an example; figures are those that the source articles measured.
+
+    :param failing: ids of the findings that fail it; empty for a way that passes.
+    :param index: GID index of each rail's address in the pod, None where no row can be used.
+    :param table: scopes of the RoCE v2 rows that are usable in the pod, by index.
+    :param others: findings that do not fail.
+    """
+
+    verdict: str
+    mode: str
+    index: int | None
+    table: dict[int, str]
+    failing: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+    interfaces: tuple[str, ...] = ("net1", "net2")
+    intent: dict[str, Any] = field(default_factory=dict)
+
+
+VF = {1: "link_local", 3: "ipv4"}
+WAYS = {
+    "a100-sriov-node": Way("pass", "shared", 3, VF),
+    "a100-sriov-rails": Way("pass", "shared", 3, VF),
+    "a100-sriov-exclusive": Way("pass", "exclusive", 3, VF),
+    "a100-ipvlan": Way("pass", "shared", 5, {5: "ipv4"}),
+    # The placeholder comes first; the address of the router's advertisement is the one to use.
+    "b300-ipvlan-ipv6": Way(
+        "pass", "shared", 9, {5: "unique_local", 7: "link_local", 9: "global"}, others=frozenset({"GID-008"})
+    ),
+    # The cloud's agent sets ARP and source rules for the host's rails; a rehearsed node has no such agent.
+    "a100-host-network": Way(
+        "pass", "shared", 3, VF, others=frozenset({"ARP-001", "ARP-003"}), interfaces=("rdma0", "rdma1")
+    ),
+    "b300-host-device": Way("fail", "shared", None, {}, failing=frozenset({"GID-001"}), interfaces=()),
+}
+
+
+def hosts() -> dict[str, dict[str, Any]]:
+    """Host variables by node; a node has the name of its example."""
+    found = {}
+    for name in WAYS:
+        intent = yaml.safe_load((EXAMPLES / name / "group_vars/gpu_nodes.yml").read_text(encoding="utf-8"))
+        shape = catalogue.get(intent.pop("rails_shape"))
+        rails = [{key: row[key] for key in ("pci", "gpu_pci")} for row in shape["pfs"][:RAILS]]
+        found[name] = {
+            **intent,
+            "rails": [{**row, "netdev": f"rdma{number}"} for number, row in enumerate(rails)],
+            "rails_mtu": shape["mtu"],
+            "rails_ip_family": IP_FAMILIES[shape["ip_family"]],
+            "rails_max_unavailable": "100%",  # one batch of nodes: the order of batches is no way's business
+            "rails_node_selector": {"rehearsal/way": name},
+            "rehearsal_initial_mode": WAYS[name].mode,
+            **names(name, intent),
+        }
+        if shape["qos"]:
+            found[name]["rails_traffic_class"] = shape["qos"]["default_tclass"]
+    return found
+
+
+def names(name: str, intent: dict[str, Any]) -> dict[str, Any]:
+    """Names of the way's own objects."""
+    own = {"rails_resource_name": f"vf-{name}"} if intent["rails_network"] == "sriov" else {}
+    if intent["rails_network"] in ("host_device", "host_network"):
+        return own
+    subnet = "fd01:0:0:100::/112" if name == "b300-ipvlan-ipv6" else f"192.168.{len(name)}.0/24"
+    pool = {"name": f"pool-{name}", "subnet": subnet, "per_node_block_size": 16}
+    own |= {"rails_pools": [pool]}
+    if intent["rails_network"] != "sriov":
+        own["rails_network_name"] = f"net-{name}"
+    return own
+
+
+class Cluster:
+    """A fleet of all ways and the plays over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.folder = State(folder / "state"), folder
+        self.inventory = folder / "hosts.json"
+        self.inventory.write_text(json.dumps({"gpu_nodes": {"hosts": hosts()}}))
+
+    def up(self) -> None:
+        self._rehearsal("up", "-i", str(self.inventory))
+
+    def down(self) -> None:
+        self._rehearsal("down")
+
+    def _rehearsal(self, *words: str) -> None:
+        command = [sys.executable, "-m", "rehearsal", words[0], "--state", str(self.state.folder), *words[1:]]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def play(self, playbook: Path, **variables: object) -> tuple[int, str]:
+        """(exit code, output) of a playbook; the output is also in a file of the folder as it comes."""
+        words = [str(Path(sys.executable).parent / "ansible-playbook"), str(playbook), "-f", str(len(WAYS))]
+        words += ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
+        environment = {**os.environ, **play.environment(self.state)}
+        log = self.folder / f"{playbook.stem}-{len(list(self.folder.glob('*.log')))}.log"
+        with log.open("w", encoding="utf-8") as out:
+            done = subprocess.run(
+                [*words, "-e", json.dumps(variables)],
+                cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, timeout=1800, check=False,
+            )  # fmt: skip
+        return done.returncode, log.read_text(encoding="utf-8")
+
+    def items(self, path: str) -> list[dict]:
+        """The objects of a list of the API."""
+        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
