@@ -27,6 +27,10 @@ RAIL_SYSCTLS = {
     "net.ipv4.conf.IFNAME.accept_local": "1",
 }
 
+# For routed rails, where a site asks for them: with forwarding on, the kernel takes router advertisements only with the
+# value 2 (Documentation/networking/ip-sysctl.rst).
+ROUTED_SYSCTLS = {"net.ipv6.conf.IFNAME.disable_ipv6": "0", "net.ipv6.conf.IFNAME.accept_ra": "2"}
+
 # File, phase and template of each kind. Pool configs come before the policies: they limit the drains that policies
 # start.
 KINDS = (
@@ -158,6 +162,8 @@ def _chain(intent: Intent) -> list[dict]:
     flat_ipv4 = intent.ip_family == "ipv4"
     if flat_ipv4:
         chain.append({"type": "tuning", "sysctl": dict(RAIL_SYSCTLS)})
+    elif intent.given["rails_ipv6_tuning"]:
+        chain.append({"type": "tuning", "sysctl": dict(ROUTED_SYSCTLS)})
     if intent.rdma_cni:
         # Read by the plugin at the top level only, whatever its README shows. Without it the plugin writes class 0.
         chain.append({"type": "rdma", "rdmaQoS": {"tc": intent.traffic_class}})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import SHARED_ONLY, Intent
+from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import ATTACHED, SHARED_ONLY, Intent
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_mistakes import NOT_SET, Mistake, mistake
 
 # IPv6 needs links of at least 1280 bytes (RFC 8200, 5; Linux turns it off below); mlx5 ports take at most 9978.
@@ -114,6 +114,17 @@ def ip_family(intent: Intent) -> list[Mistake]:
     return []
 
 
+def ipv6_tuning(intent: Intent) -> list[Mistake]:
+    """Settings of IPv6 only where rails have it and pods get interfaces of their own."""
+    if intent.given["rails_ipv6_tuning"] is not True:
+        return []
+    if intent.ip_family == "ipv4":
+        return [mistake("rails_ipv6_tuning", True, "false with rails_ip_family ipv4")]
+    if intent.network is not None and intent.network not in ATTACHED:
+        return [mistake("rails_ipv6_tuning", True, f"false with rails_network {intent.network}: it has no plugins")]
+    return []
+
+
 def max_unavailable(intent: Intent) -> list[Mistake]:
     """A number from 1 or a percentage from 1 to 100, as SriovNetworkPoolConfig takes it."""
     return (
@@ -138,4 +149,4 @@ def max_unavailable_value(intent: Intent) -> int | str | None:
     return value if percent and 1 <= int(percent[1]) <= 100 else None
 
 
-RULES = (netns_mode, rdma_cni, vfs, traffic_class, mtu, ip_family, max_unavailable)
+RULES = (netns_mode, rdma_cni, vfs, traffic_class, mtu, ip_family, ipv6_tuning, max_unavailable)

@@ -119,3 +119,13 @@ def test_only_sriov_has_drains_of_its_own():
         kinds = set(counts(built(a=intent)))
         assert ("SriovNetworkPoolConfig" in kinds) is ("SriovNetworkNodePolicy" in kinds), name
         assert kinds <= {*VFS, "NetworkAttachmentDefinition"}
+
+
+def test_ipv6_tuning_is_for_routed_rails_that_ask_for_it():
+    asked = {**B300, "rails_network": "ipvlan", "rails_ipv6_tuning": True}
+    (first, *_rest) = objects(built(a=asked), "NetworkAttachmentDefinition")
+    (tuning,) = [p for p in first["config"]["plugins"] if p["type"] == "tuning"]
+    assert tuning["sysctl"] == {"net.ipv6.conf.IFNAME.disable_ipv6": "0", "net.ipv6.conf.IFNAME.accept_ra": "2"}
+    for wrong in ({**B4, "rails_ipv6_tuning": True}, {**asked, "rails_network": "host_device"}):
+        _model, mistakes = rail_model.build({"a": wrong})
+        assert [item.variable for item in mistakes] == ["rails_ipv6_tuning"]
