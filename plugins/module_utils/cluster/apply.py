@@ -184,6 +184,24 @@ def _apply_one(api, obj, before, manager, force, dry_run):
     return result_of(obj, "changed" if differs(before, after, manager) else "unchanged", before, after)
 
 
+def may(api, verb, obj):
+    """Whether the account has a right about an object, as the server says (SelfSubjectAccessReview, which everybody may
+    ask). A server that does not say it is asked by the request itself."""
+    group, meta = obj["apiVersion"].rpartition("/")[0], obj["metadata"]
+    right = {"verb": verb, "group": group, "resource": api.kind(obj["apiVersion"], obj["kind"])["name"]}
+    right.update({key: meta[key] for key in ("namespace", "name") if meta.get(key)})
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": right},
+    }
+    try:
+        answer = api.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body, attempts=1)
+    except ApiError:
+        return True
+    return (answer.get("status") or {}).get("allowed") is not False
+
+
 def _foreseen(obj, before, manager, force):
     """What a dry run would answer, told from managedFields for an account that may not ask; the server's validation
     and defaults are missing from it. Raises ApiError for a conflict."""
@@ -197,6 +215,8 @@ def _foreseen(obj, before, manager, force):
 
 def _asked(api, obj, before, manager, force, dry_run, may_ask, reader):
     """(result, whether the account may write). A plan of an account that may only read is told from managedFields."""
+    if may_ask is None:
+        may_ask = may(api, "patch", obj)
     if may_ask:
         try:
             return _apply_one(api, obj, before, manager, force, dry_run), True
@@ -225,7 +245,7 @@ def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), 
     served = [obj for obj in objects if id(obj) not in unserved]
     live = dict(zip(map(id, served), read_live(api, served)))
     results, errors, not_done = [], [], []
-    may_ask = True
+    may_ask = None if reader else True
     for obj in objects:
         if id(obj) in unserved:
             results.append(result_of(obj, "created", None, obj, validated=False))
@@ -260,12 +280,13 @@ def delete_objects(api, objects, manager, dry_run=False):
     served = [obj for obj in objects if id(obj) not in unserved]
     live = dict(zip(map(id, served), read_live(api, served)))
     results, errors, not_done = [], [], []
-    may_ask = True
+    may_ask = None if dry_run else True
     for obj in reversed(objects):
         before = live.get(id(obj))
         if before is None:
             results.append(result_of(obj, "unchanged"))
             continue
+        may_ask = may(api, "delete", obj) if may_ask is None else may_ask
         if not may_ask:
             results.append(result_of(obj, "deleted", before, validated=False))
             continue

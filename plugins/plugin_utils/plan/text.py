@@ -157,8 +157,14 @@ def summary_line(plan):
     parts.append(f"nodes: {', '.join(told) or 'none'}")
     evicted = NOT_KNOWN if summary["evicted_pods"] is None else summary["evicted_pods"]
     parts.append(f"pods evicted: {evicted}")
-    parts.append(f"minutes: {'not known' if summary['minutes'] is None else 'about ' + minutes(summary['minutes'])}")
+    parts.append(f"minutes: {_minutes_text(summary)}")
     return "; ".join(parts)
+
+
+def _minutes_text(summary):
+    if summary["minutes"] is not None:
+        return f"about {minutes(summary['minutes'])}"
+    return "not known (" + ", ".join(f"{name} {minutes(value)}" for name, value in summary["minutes_of"].items()) + ")"
 
 
 def verdict(plan):

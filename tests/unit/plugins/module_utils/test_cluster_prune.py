@@ -43,6 +43,8 @@ class Server:
             return {"resources": [{"kind": k, "name": p, "namespaced": True} for k, p in rows]}
         if path == "/api/v1/nodes":
             return {"items": list(self.nodes), "metadata": {}}
+        if path.endswith("/selfsubjectaccessreviews"):
+            return {"status": {"allowed": True}}
         parts = path.split("/")
         plural = next(p for p in parts if p in {row[1] for row in PLURALS.values()})
         kind = next(k for k, (_v, p) in PLURALS.items() if p == plural)
