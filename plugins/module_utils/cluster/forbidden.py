@@ -17,8 +17,8 @@ CANNOT = re.compile(
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 CANNOT_PATH = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\S+) path "(?P<path>[^"]*)"')
-# The object that a refusal names first: `pods "x" is forbidden: …`.
-NAMED = re.compile(r'^\S+ "(?P<name>[^"]*)" is forbidden')
+# The object that a refusal names: `pods "x" is forbidden: …`. A WebSocket client puts words of its own before it.
+NAMED = re.compile(r'(?:^|: )\S+ "(?P<name>[^"]*)" is forbidden: User ')
 NO_REASON = re.compile(r"is forbidden:\s*$")
 GRANTS = "attempting to grant RBAC permissions not currently held"
 OF_NAMESPACE = ("status", "finalize")
@@ -51,7 +51,7 @@ def missing_right(message, method="", path=""):
     asked = parts_of(path) or {}
     if found:
         right = found.groupdict()
-        named = NAMED.match(message)
+        named = NAMED.search(message)
         return {**right, "name": named.group("name") if named else None}
     # An apply that would create is refused without a word (handlers/create.go, withAuthorization).
     if method == "PATCH" and NO_REASON.search(message) and asked:

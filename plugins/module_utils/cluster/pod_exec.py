@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden
 
 STDOUT, STDERR, ERROR = 1, 2, 3
 
@@ -32,17 +35,17 @@ def status_message(text):
 
 
 def handshake_message(error):
-    """The useful part of an exception that the WebSocket handshake raised."""
+    """The useful part of an exception that the WebSocket handshake raised; a missing right is named."""
     reason = str(getattr(error, "reason", "") or error)
     # websocket-client appends the headers and then the body of the answer, each behind this separator.
     parts = [p.strip() for p in reason.split("-+-+-")]
     message = parts[0]
     body = parts[-1].strip()
-    if body.startswith(("b'", 'b"')):
-        body = body[2:-1]
-    with contextlib.suppress(ValueError, KeyError, TypeError):
+    # The body is written as Python writes bytes, quotes and all.
+    with contextlib.suppress(ValueError, SyntaxError, KeyError, TypeError):
+        body = ast.literal_eval(body) if body.startswith(("b'", 'b"')) else body
         message = f"{message}: {json.loads(body)['message']}"
-    return message[:500]
+    return forbidden.explain(message[:500])
 
 
 def run_in_pod(core, namespace, pod, container, argv, timeout):

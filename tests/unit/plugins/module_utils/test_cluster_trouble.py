@@ -13,7 +13,7 @@ import ssl
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import api as api_module
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, rights, trouble
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, pod_exec, rights, trouble
 
 WHO = "system:serviceaccount:railyard:railyard-verify"
 
@@ -70,6 +70,19 @@ def test_other_refusals_of_rbac():
     assert "system:discovery" in forbidden.explain(path)
     cloud = cannot() + ': requires one of ["container.thirdPartyObjects.update"] permission(s).'
     assert "Missing right of" in forbidden.explain(cloud) and "container.third" in forbidden.explain(cloud)
+
+
+def test_a_handshake_that_is_refused_names_the_right_too():
+    body = {
+        "kind": "Status",
+        "message": f'pods "p" is forbidden: {cannot("create", "pods/exec", "").partition(": ")[2]}',
+    }
+    error = RuntimeError()
+    error.reason = f"Handshake status 403 Forbidden -+-+- {{'date': 'x'}} -+-+- {json.dumps(body).encode()!r}"
+    text = pod_exec.handshake_message(error)
+    assert text.startswith("Handshake status 403 Forbidden: pods")
+    assert f"Missing right of {WHO}: create pods/exec (the core API group) in namespace ops, name p." in text
+    assert "access/roles/verify.yml" in text
 
 
 def test_the_table_names_places_that_exist():
