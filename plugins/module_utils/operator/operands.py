@@ -218,15 +218,15 @@ def label_reason(key, wanted, got, node):
     """Why a label is not what a daemon selects by; the operator's own labels are followed to their cause."""
     labels = meta(node).get("labels") or {}
     said = f"label {key} is {got!r}" if got is not None else f"label {key} is missing"
-    other = {k: v for k, v in nfd.nic_labels(labels).items() if k != nfd.EXACT_LABEL}
     exact = labels.get(nfd.EXACT_LABEL)
     if key in (nfd.EXACT_LABEL, MOFED_WAIT) and exact != "true":
+        # One cause, one text: the operator takes its own label away where that of the NIC is missing.
+        said = f"label {nfd.EXACT_LABEL} is {exact!r}" if exact is not None else f"label {nfd.EXACT_LABEL} is missing"
+        other = {k: v for k, v in nfd.nic_labels(labels).items() if k != nfd.EXACT_LABEL}
         if other:
             form = ", ".join(f"{k}={v}" for k, v in other.items())
-            return (
-                f"{said}: Node Feature Discovery writes another form, {form}; the operator reads {nfd.EXACT_LABEL} only"
-            )
-        return f"{said}: the node has no {nfd.EXACT_LABEL}=true, which Node Feature Discovery and the rule nvidia-nics-rules set"
+            return f"{said}: Node Feature Discovery writes another form, {form}, which the operator does not read"
+        return f"{said}: neither Node Feature Discovery nor the rule nvidia-nics-rules has set it"
     if key == MOFED_WAIT and got == "true":
         return f"{said}: a driver pod of the operator is on the node and not ready"
     return f"{said}, wanted is {wanted!r}"

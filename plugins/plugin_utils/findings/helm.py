@@ -196,7 +196,7 @@ def label_keeps_daemons_away(contexts: list[Context]):
                 "labels": [row["key"] for row in rows],
             }
             remedy = "Let Node Feature Discovery with the rule nvidia-nics-rules label the node (deviceLabelFields: [vendor])."
-            hits.append((context.node, f"{{where}}: {text}", remedy, evidence, None))
+            hits.append((context.node, f"{text} ({{where}})", remedy, evidence, None))
     yield from together(hits)
 
 

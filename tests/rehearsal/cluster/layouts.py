@@ -15,7 +15,9 @@ import yaml
 from rehearsal.operators.install import permissive_crd
 from rehearsal.operators.kinds import Kind
 
-CRDS = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator" / "crds"
+CHART = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator"
+# Of the chart and its sub-chart; that of Node Feature Discovery is not on.
+CRDS = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator"
 NS = "op"
 SRIOV, CNI, IPAM = "sriovnetwork.openshift.io/v1", "k8s.cni.cncf.io/v1", "nv-ipam.nvidia.com/v1alpha1"
 IPAM_KINDS = [
@@ -68,7 +70,7 @@ def layout(prefix, rails=2):
 
 def install_kinds(api):
     """Make the kinds and the namespace on a server, and wait until they are served."""
-    documents = [d for path in sorted(CRDS.glob("*.yaml")) for d in yaml.safe_load_all(path.read_text()) if d]
+    documents = [d for path in sorted(CRDS) for d in yaml.safe_load_all(path.read_text()) if d]
     for document in [*documents, *IPAM_KINDS]:
         api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=document)
     api.request("POST", "/api/v1/namespaces", body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})

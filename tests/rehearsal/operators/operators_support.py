@@ -51,7 +51,7 @@ class Cluster:
 
     async def install(self, disable_plugins: tuple[str, ...] = ("mellanox",)) -> None:
         """What the chart brings, without helm: CRDs, the two Deployments, the NIC list and the operator's config."""
-        for path in sorted((CHART / "crds").glob("*.yaml")):
+        for path in [*CHART.glob("crds/*.yaml"), *CHART.glob("charts/sriov-network-operator/crds/*.yaml")]:
             for document in yaml.safe_load_all(path.read_text()):
                 await self.api.create(kinds.CRD, document)
         await self.api.create(kinds.NAMESPACE, {"metadata": {"name": NS}})

@@ -190,8 +190,9 @@ def test_policy_status_has_conditions_of_this_generation():
 
 
 def test_crds_of_the_chart_are_open_and_those_of_nv_ipam_are_not_in_it():
-    folder = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator" / "crds"
-    names = [doc["metadata"]["name"] for path in folder.glob("*.yaml") for doc in yaml.safe_load_all(path.read_text())]
+    chart = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator"
+    paths = [*chart.glob("crds/*.yaml"), *chart.glob("charts/sriov-network-operator/crds/*.yaml")]
+    names = [doc["metadata"]["name"] for path in paths for doc in yaml.safe_load_all(path.read_text())]
     assert len(names) == 13 and "sriovnetworks.sriovnetwork.openshift.io" in names
     crd = permissive_crd(IP_POOL, "ippool")
     assert crd["metadata"]["name"] == "ippools.nv-ipam.nvidia.com" and crd["metadata"]["name"] not in names

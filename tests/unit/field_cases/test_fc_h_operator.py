@@ -93,3 +93,10 @@ def test_fc69_a_kind_is_waited_for(live):
     assert len(operands.pending(field.snapshot(crds={field.KIND: live}), wanted)) == 1
     assert operands.pending(field.snapshot(), wanted) == []
     assert [row["id"] for row in field.judged(crds={field.KIND: live})] == ["HELM-004"]
+
+
+def test_fc68_one_missing_label_is_one_finding_for_all_daemons():
+    plugin = field.daemon("network-operator-sriov-device-plugin", "kube-sriovdp", selector=field.LABELS)
+    found = field.judged(nodes=[field.node("node-a", {}), field.node("node-b")], daemon_sets=[plugin, field.config_daemon()])
+    assert [row["id"] for row in found] == ["HELM-006"]
+    assert found[0]["evidence"]["daemon_sets"] == ["network-operator-sriov-device-plugin", operands.CONFIG_DAEMON]

@@ -1,10 +1,7 @@
 {{/* Object names follow the release: a release whose name holds the chart's name gives it, else both are joined. */}}
 {{- define "network-operator.fullname" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name }}{{ end -}}
-{{- end }}
-
-{{- define "network-operator.sriov" -}}
-{{ printf "%s-sriov-network-operator" .Release.Name }}
+{{- if .Values.operator.fullnameOverride }}{{ .Values.operator.fullnameOverride }}
+{{- else if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name }}{{ end -}}
 {{- end }}
 
 {{- define "network-operator.labels" -}}
@@ -14,9 +11,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* Names become objects here, so a list of objects gives a nested name that the API refuses, as with the vendor's chart. */}}
+{{/* Names become objects here, so a list of objects gives a nested name that the API refuses, as with the vendor's chart. The
+operator's own list takes the place of the common one. */}}
 {{- define "network-operator.pullSecrets" -}}
-{{- with . }}
+{{- with .Values.operator.imagePullSecrets | default .Values.imagePullSecrets }}
 imagePullSecrets:
 {{- range . }}
   - name: {{ . | toJson }}
