@@ -10,6 +10,8 @@ The roles and bindings are the files as a site applies them, except that one rig
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -196,3 +198,31 @@ def test_an_installer_without_escalate_or_bind_is_told_so(accounts, verb):
     assert "not currently held" in caught.value.message and "access/roles/install_operator.yml" in caught.value.message
     accounts.set_rules(role, rules_of(rows))
     client.request("POST", path, [("dryRun", "All")], body)
+
+
+@pytest.mark.parametrize("verb", ["escalate", "bind"])
+def test_helm_cannot_install_the_chart_without_escalate_and_bind(accounts, verb):
+    helm = ROOT / ".cache" / "bin" / "helm"
+    if not helm.exists():
+        pytest.skip(f"{helm} is not there: make .venv/rehearsal")
+    role = "railyard-install-operator"
+    rows = [atom for atom in ATOMS if atom[1] == role]
+    accounts.client("install_operator")  # writes the kubeconfig
+    environment = {**os.environ, "KUBECONFIG": str(accounts.folder / "railyard-install-operator")}
+    values = "nfd.deployNodeFeatureRules=false,upgradeCRDs=false,keepNCP=false"
+    command = [str(helm), "install", f"network-operator-{verb}", str(CHART), "--set", values, "--create-namespace"]
+    command += ["--namespace", "nvidia-network-operator"]
+
+    def install() -> subprocess.CompletedProcess:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    accounts.set_rules(role, rules_of([row for row in rows if row[5] != verb]))
+    refused = install()
+    accounts.set_rules(role, rules_of(rows))
+    assert refused.returncode != 0
+    assert "attempting to grant RBAC permissions not currently held" in refused.stderr
+    subprocess.run(
+        [*command[:1], "uninstall", command[2], *command[-2:]], env=environment, capture_output=True, check=True
+    )
+    done = install()
+    assert done.returncode == 0, done.stderr
