@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 from pathlib import Path
 
 import yaml
+from ansible_collections.railyard.rdma.plugins.module_utils.operator.versions import kubernetes, numbers
 
 # The same ranges as in galaxy.yml: (from, below).
 COLLECTIONS = {
@@ -23,15 +23,7 @@ LIBRARIES = {"kubernetes": "24.2.0", "PyYAML": "5.1", "websocket-client": "1.0"}
 # What the operator's documentation asks for. Helm 4 is understood by kubernetes.core since 6.4.0
 # (kubernetes.core#1038).
 HELM = "3.5.0"
-# The chart's own gate (kubeVersion), by operator version, newest first: Helm refuses older clusters.
-CLUSTER_GATES = (("26.7", "1.32.0"), ("0", "1.21.0"))
 INSTALL = "run: ansible-galaxy collection install -r collections/requirements.yml"
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, padded to three: ``26.7.0-rc.2`` is (26, 7, 0)."""
-    found = [int(n) for n in re.match(r"\d+(?:\.\d+)*", version).group(0).split(".")] if version[:1].isdigit() else []
-    return tuple(found + [0] * (3 - len(found)))
 
 
 def collection_version(name: str) -> str | None:
@@ -48,11 +40,6 @@ def collection_version(name: str) -> str | None:
         if galaxy.is_file():
             return (yaml.safe_load(galaxy.read_text(encoding="utf-8")) or {}).get("version")
     return None
-
-
-def cluster_gate(operator: str) -> str:
-    """The oldest Kubernetes that the operator's chart accepts."""
-    return next(floor for since, floor in CLUSTER_GATES if numbers(operator) >= numbers(since))
 
 
 def mistakes(
@@ -87,9 +74,15 @@ def mistakes(
             "Helm", found["helm"], HELM, "install it, or set network_operator_helm_binary to its path", "upgrade it"
         )
     if cluster:
-        remedy = "upgrade the cluster or set an older network_operator_version"
-        texts += _too_old("Kubernetes", found["cluster"], cluster_gate(operator), "", remedy)
+        texts += _kubernetes(found["cluster"], operator)
     return texts
+
+
+def _kubernetes(part, operator):
+    """The gate of the operator's chart and the vendor's table."""
+    if part["version"] is None:
+        return [f"Kubernetes cannot be used: {' '.join(str(part['reason']).split())}"]
+    return kubernetes(operator, part["version"])[0]
 
 
 def _too_old(what, part, since, when_absent, when_old):
