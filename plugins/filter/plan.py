@@ -23,7 +23,8 @@ options:
     required: true
   hostvars:
     description:
-      - The variable C(hostvars). The facts C(rdma), the address and the fact C(rdma_netns_plan) of each host are taken from it.
+      - The variable C(hostvars). The facts C(rdma), the address, and the facts C(rdma_netns_plan) and C(plan_reached) of each
+        host are taken from it.
     type: dict
     required: true
   state:
@@ -126,6 +127,8 @@ def plan(
             f"plan: failures: got {sorted(set(failures) - set(PLACES))}, allowed are {list(PLACES)}"
         )
     facts, addresses = host_values(model, hostvars)
+    # Facts of a node that did not answer now are those of an earlier run.
+    facts = {host: known if hostvars.get(host, {}).get("plan_reached", True) else None for host, known in facts.items()}
     nodes = (state or {}).get("nodes") or []
     names = {host: hostvars.get(host, {}).get("rdma_netns_node_name", None) or host for host in model["hosts"]}
     found = {host: node_of(names[host], addresses[host], nodes) for host in model["hosts"]}

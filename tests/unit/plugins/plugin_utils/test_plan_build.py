@@ -364,6 +364,17 @@ def test_minutes_are_checked(given_):
         plan_filter(MODEL, {}, minutes=given_)
 
 
+def test_cached_facts_of_a_node_that_does_not_answer_are_not_believed():
+    known = seen()
+    hostvars = {
+        host: {"ansible_facts": {"rdma": {"netns_mode": {}}}, "plan_reached": host == "gpu-1"} for host in HOSTS
+    }
+    given_ = {"state": known.state, "drains": known.drains, "objects": known.objects, "operator": PREPARED}
+    plan = plan_filter(MODEL, hostvars, wanted=known.wanted, **given_)["plan"]
+    assert [row["effect"] for row in plan["nodes"]] == ["nothing", "unknown"]
+    assert [stop["node"] for stop in plan["stops"]] == ["gpu-2"]
+
+
 def test_the_filter_finds_nodes_by_address():
     known = seen()
     facts = {"rdma": {"netns_mode": {}}}
