@@ -136,6 +136,7 @@ def _layout(item: Intent, name: str, operator: dict) -> dict:
             "networks": item.given["rails_networks_namespace"],
         },
         "vendor": RAIL_VENDOR,
+        "nic": shape.get("nic"),
         "front_end_nics": shape.get("front_end_nics") or [],
         "rails": [
             {

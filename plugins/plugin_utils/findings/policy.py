@@ -86,6 +86,15 @@ def unsupported_nic(contexts: list[Context]):
     Source: k8snetworkplumbingwg/sriov-network-operator, api/v1/helper.go and pkg/webhook/validate.go.
     """
     ids, hits = part(contexts[0], "nic_ids"), []
+    nic = contexts[0].layout.get("nic") or {}
+    known = {tuple(line.lower().split()[:2]) for line in ids}
+    if nic.get("pf_device") and wanted(contexts[0], POLICY) and (nic["vendor"], nic["pf_device"]) not in known:
+        text = f"The SR-IOV operator does not know {nic.get('model')} ({nic['vendor']}:{nic['pf_device']}) of {{where}}"
+        line = f"{nic['vendor']} {nic['pf_device']} {nic.get('vf_device')}"
+        remedy = f'Add "{line}" to supportedExtraNICs of the chart, and let the operator be upgraded.'
+        hits = [(context.node, text, remedy, {"nic": nic, "supported_nic_ids": ids}, None) for context in contexts]
+        yield from together(hits)
+        return
     for context, name, mine in policies_on(contexts):
         listed = interfaces_by_pci(state_of(context))
         if not mine or not listed:

@@ -70,7 +70,7 @@ def layout(prefix, rails=2):
 
 def install_kinds(api):
     """Make the kinds and the namespace on a server, and wait until they are served."""
-    documents = [d for path in sorted(CRDS) for d in yaml.safe_load_all(path.read_text()) if d]
+    documents = [d for path in sorted(CRDS.rglob("crds/*.yaml")) for d in yaml.safe_load_all(path.read_text()) if d]
     for document in [*documents, *IPAM_KINDS]:
         api.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body=document)
     api.request("POST", "/api/v1/namespaces", body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NS}})

@@ -149,6 +149,15 @@ def test_what_looks_like_a_fault_and_is_none(name, changes):
     assert field.judged(field.cluster(**changes)) == []
 
 
+def test_a_nic_that_the_operator_does_not_know_is_told_before_its_daemon_has_looked():
+    nic = {"vendor": "15b3", "model": "ConnectX-9", "pf_device": "1025", "vf_device": "101e"}
+    (row,) = field.judged(field.cluster(node_states=[]), field.layout(nic=nic))
+    assert (row["id"], row["rail"]) == ("POL-002", None)
+    assert "ConnectX-9 (15b3:1025)" in row["summary"] and '"15b3 1025 101e"' in row["remedy"]
+    extra = field.cluster(node_states=[], nic_ids=["15b3 1019 101a", "15B3 1025 101e"])
+    assert field.judged(extra, field.layout(nic=nic)) == []
+
+
 def test_a_newer_webhook_is_a_warning_only():
     changes = {**wanted(field.policy(resourceName="r-v")), "webhooks": ["sriov-x"], "operator_version": "26.7.1"}
     assert field.ids(field.judged(field.cluster(**changes))) == [("POL-005", "warning")]
