@@ -17,6 +17,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.kubernetes.core.plugins.module_utils.k8s import client as core_client
+from ansible_collections.kubernetes.core.plugins.modules import k8s_info
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import api as cluster_api
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import auth
 from ansible_collections.railyard.rdma.plugins.modules import (
@@ -92,6 +93,12 @@ def test_a_look_for_hosts_says_which_right_it_lacks(capsys, config):
     )
     assert told in result["cluster"]["reason"] and told in result["hosts"]["gpu-1"]["reason"]
     assert "access/roles/prepare_nodes.yml" in result["cluster"]["reason"]
+
+
+def test_what_kubernetes_core_says_names_the_right_too(capsys, config):
+    result = run(capsys, k8s_info, config(), kind="Node")
+    text = result.get("msg", "") + json.dumps(result)
+    assert 'cannot list resource \\"nodes\\"' in text and "system:serviceaccount:default:nobody" in text
 
 
 def over() -> str:
