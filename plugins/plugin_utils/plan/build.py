@@ -14,6 +14,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.plan import estimate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.estimate import Minutes
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.node_effects import SEVERITY, ToCome, effects, worst
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.node_side import prepared
+from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.object_effects import effect_of
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.operator_change import operator_change
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ def build(seen: Seen, minutes: Minutes) -> dict:
     plan = {
         "schema": SCHEMA,
         "operator": {key: operator[key] for key in ("action", "reason", "version", "values", "crds", "effects")},
-        "objects": [row for row in objects if row["action"] != "unchanged"],
+        "objects": [{**row, "effect": effect_of(row)} for row in objects if row["action"] != "unchanged"],
         "foreign": (seen.objects or {}).get("foreign") or [],
         "nodes": nodes,
         "findings": seen.findings,

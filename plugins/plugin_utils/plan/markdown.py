@@ -123,6 +123,7 @@ def _objects(plan):
     rows = []
     for row in plan["objects"][: plain.MOST_ROWS]:
         name, fields = code(plain.object_name(row)), row.get("fields") or []
+        name += f"<br>{escape(row['effect'])}" if row["effect"] else ""
         if not fields:
             rows.append([row["action"], name, "-", "-", "-"])
         for number, field in enumerate(fields[: plain.MOST_FIELDS]):

@@ -111,6 +111,7 @@ def object_lines(plan):
         fields = row.get("fields") or []
         lines += field_lines(fields)
         lines += [f"    and {len(fields) - MOST_FIELDS} fields more"] if len(fields) > MOST_FIELDS else []
+        lines += [f"    effect: {clean(row['effect'])}"] if row["effect"] else []
     if len(plan["objects"]) > MOST_ROWS:
         lines.append(f"and {len(plan['objects']) - MOST_ROWS} objects more; plan.json has all")
     return lines

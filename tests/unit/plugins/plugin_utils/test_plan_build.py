@@ -296,6 +296,31 @@ def test_the_plan_is_json_and_complete():
     }  # fmt: skip
 
 
+EFFECTS = [
+    ("NicClusterPolicy", "changed", "spec.secondaryNetwork.multus.version", "Multus restarts"),
+    ("NicClusterPolicy", "changed", "spec.nvIpam", "all address pools of the cluster are deleted"),
+    ("NicClusterPolicy", "changed", "spec.nvIpam.version", "nv-ipam restarts"),
+    ("NicClusterPolicy", "changed", "spec.other", None),
+    ("NicClusterPolicy", "created", None, None),
+    ("IPPool", "changed", "spec.perNodeBlockSize", "nodes get other blocks"),
+    ("IPPool", "changed", "spec.gateway", None),
+    ("CIDRPool", "deleted", None, "no longer given out"),
+    ("SriovNetwork", "changed", "spec.metaPlugins", "running ones keep what they have"),
+    ("NetworkAttachmentDefinition", "deleted", None, "does not start"),
+    ("SriovNetworkNodePolicy", "changed", "spec.numVfs", None),
+]
+
+
+@pytest.mark.parametrize(("kind", "action", "path", "effect"), EFFECTS, ids=lambda value: str(value)[:30])
+def test_what_a_changed_object_does(kind, action, path, effect):
+    row = {"kind": kind, "namespace": None, "name": "x", "action": action}
+    row |= {"fields": [{"path": path, "before": {"a": 1}, "after": None}]} if path else {}
+    plan = planned(objects={"objects": [row]})
+    found = plan["objects"][0]["effect"]
+    assert (effect in found) if effect else found is None
+    assert effect is None or effect in "\n".join(text.text_lines(plan)) and effect.split()[0] in markdown.markdown(plan)
+
+
 HOSTILE = (
     "evil|`x`</code><script>alert(1)</script> [l](http://e.example) @all #1 !2\n\n# head\x1b[31m‮ https://e.example *b*"
 )
@@ -316,7 +341,7 @@ def hostile_plan(value):
 
 def harmless(page):
     """No markup but what the renderer makes itself, no mention, reference or address."""
-    page = re.sub(r"</?(code|details|summary)>", "", page)
+    page = re.sub(r"</?(code|details|summary|br)>", "", page)
     assert not re.search(r"[<>@\x1b‮`]", page), re.search(r".{20}[<>@\x1b‮`].{20}", page)
     assert "://" not in page and "](" not in page and not re.search(r"#\d", page.replace("&#", ""))
     cells = {len(re.findall(r"\|", line)) for line in page.splitlines() if line.startswith("|")}
