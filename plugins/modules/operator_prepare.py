@@ -95,7 +95,7 @@ EXAMPLES = r"""
     name: network-operator
     release_namespace: nvidia-network-operator
     chart_ref: "{{ prepared.chart.path }}"
-    values: "{{ prepared.values }}"
+    values: "{{ prepared.chart_values }}"
     wait: true
   when: prepared.action != 'none'
 """
@@ -120,7 +120,7 @@ release:
   returned: success
   type: dict
   sample: {latest: null, deployed: null}
-values:
+chart_values:
   description: All values for the chart.
   returned: success
   type: dict
@@ -419,7 +419,7 @@ def run(module, api):
         action=action,
         chart={"name": about["name"], "version": about["version"], "path": path, "fetched": folder},
         release=found["release"] or UNKNOWN,
-        values=values,
+        chart_values=values,
         nfd={"enabled": enabled, **shown},
         kubernetes=found["kubernetes"],
         crds=touched,

@@ -38,7 +38,7 @@ def operator_change(prepared, failure=None):
         refused = failure is not None and "HTTP status 403" not in failure
         return {**row, "disable_plugins": None, "stops": [failure] if refused else []}
     deployed = (prepared.get("release") or {}).get("deployed")
-    before, after = (deployed or {}).get("values") or {}, prepared["values"]
+    before, after = (deployed or {}).get("values") or {}, prepared["chart_values"]
     row = {
         "action": prepared["action"],
         "reason": "Helm keeps its records elsewhere (HELM_DRIVER)" if prepared["action"] == "unknown" else None,

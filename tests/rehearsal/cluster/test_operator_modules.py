@@ -77,7 +77,7 @@ def test_a_bare_cluster_gets_everything_from_helm(cluster, capsys, helm):
     with cluster.requests() as seen:
         result = prepare(cluster, capsys, nfd_enabled="auto")
     assert (result["action"], result["changed"], result["crds"]) == ("install", False, [])
-    assert result["nfd"]["enabled"] is True and result["values"]["nfd"] == {"enabled": True}
+    assert result["nfd"]["enabled"] is True and result["chart_values"]["nfd"] == {"enabled": True}
     assert result["chart"] == {"name": "network-operator", "version": "26.7.1", "path": str(CHART), "fetched": None}
     assert "chart" in {row["path"] for row in result["fields"]}
     assert {method for method, _path in seen} == {"GET"}
@@ -85,7 +85,7 @@ def test_a_bare_cluster_gets_everything_from_helm(cluster, capsys, helm):
 
 def test_the_rule_is_left_out_where_nobody_serves_it(cluster, capsys, helm):
     result = prepare(cluster, capsys)
-    assert result["values"]["nfd"] == {"enabled": False, "deployNodeFeatureRules": False}
+    assert result["chart_values"]["nfd"] == {"enabled": False, "deployNodeFeatureRules": False}
     assert "the chart's NodeFeatureRule is left out" in json.dumps(result["warnings"])
 
 

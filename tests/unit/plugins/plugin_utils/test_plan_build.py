@@ -70,7 +70,7 @@ PREPARED = {
     "action": "none",
     "chart": {"version": "26.7.1"},
     "release": {"deployed": {"chart_version": "26.7.1", "values": VALUES}},
-    "values": VALUES,
+    "chart_values": VALUES,
     "crds": [],
 }
 
@@ -231,10 +231,10 @@ OPERATOR = {
     "first": ({**PREPARED, "action": "install", "release": {"deployed": None}}, None, "install", [], None),
     "newer": ({**PREPARED, "action": "upgrade", "chart": {"version": "26.7.2"}}, None, "upgrade", [], "upgraded"),
     "plugin on": (
-        {**PREPARED, "action": "upgrade", "values": {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": []}}}},
+        {**PREPARED, "action": "upgrade", "chart_values": {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": []}}}},
         None, "upgrade", [], "disablePlugins",
     ),
-    "resources": ({**PREPARED, "action": "upgrade", "values": {**VALUES, "operator": {"x": {}}}}, None, "upgrade", [], None),
+    "resources": ({**PREPARED, "action": "upgrade", "chart_values": {**VALUES, "operator": {"x": {}}}}, None, "upgrade", [], None),
 }  # fmt: skip
 
 
