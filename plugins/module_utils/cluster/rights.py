@@ -124,7 +124,7 @@ HOLDERS = {
     ("k8s.cni.cncf.io", "network-attachment-definitions"): {
         "create": ["apply_rails@networks"],
         "delete": ["apply_rails@networks", "teardown@networks"],
-        "get": ["apply_rails@networks", "plan@networks"],
+        "get": ["apply_rails@networks", "plan@networks", "teardown@networks"],
         "list": ["apply_rails@cluster", "verify@networks", "plan@cluster", "teardown@cluster"],
         "patch": ["apply_rails@networks"],
     },
@@ -149,14 +149,14 @@ HOLDERS = {
     ("nv-ipam.nvidia.com", "cidrpools"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator"],
+        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
     ("nv-ipam.nvidia.com", "ippools"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator"],
+        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
@@ -202,7 +202,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworknodepolicies"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator"],
+        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
@@ -212,7 +212,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworkpoolconfigs"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator"],
+        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "list": [
             "prepare_nodes@cluster",
             "apply_rails@operator",
@@ -225,7 +225,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworks"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator"],
+        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
