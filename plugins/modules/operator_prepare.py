@@ -284,7 +284,9 @@ def judge_chart(params, found, chart, values):
             f"network_operator_chart: {params['chart']} holds version {chart['version']}, network_operator_version is "
             f"{params['version']}; the images of the NicClusterPolicy follow that variable, so both must be equal"
         )
-    more, warnings = versions.kubernetes(chart["version"], found["kubernetes"], chart["kube_version"])
+    more, warnings = [], ["The version of the cluster is not readable, so nobody knows whether the chart takes it"]
+    if found["kubernetes"]:
+        more, warnings = versions.kubernetes(chart["version"], found["kubernetes"], chart["kube_version"])
     deployed = (found["release"] or UNKNOWN)["deployed"]
     if deployed and deployed["chart"] == chart["name"]:
         step = versions.upgrade(deployed["chart_version"], chart["version"])

@@ -186,7 +186,14 @@ def wait(api, params, once=False, clock=time.monotonic, pause=time.sleep):
     start = clock()
     wanted = {"crds": params["crds"], "config": params["sriov_config"], "policy": params["policy"]}
     while True:
-        seen = snapshot.read(api, params["namespace"], params["crds"], parts_of(params))
+        try:
+            seen = snapshot.read(api, params["namespace"], params["crds"], parts_of(params))
+        except ApiError as error:
+            # A server that restarts is no reason to give up what is being waited for.
+            if once or not error.retriable or clock() - start >= params["timeout"]:
+                raise
+            pause(params["interval"])
+            continue
         pending = operands.pending(seen, wanted)
         second = round(clock() - start, 1)
         if not pending or once or second >= params["timeout"] or hopeless(seen, pending):

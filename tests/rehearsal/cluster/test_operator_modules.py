@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.modules import operator_prepare, operator_ready
 
 CHART = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator"
@@ -231,3 +232,33 @@ def test_a_look_tells_everything_and_fails_for_nothing(cluster, capsys, helm):
 )
 def test_a_wrong_expectation_is_refused(cluster, capsys, wrong):
     assert "sriov_config" in ready(cluster, capsys, sriov_config=wrong)["msg"]
+
+
+class Flaky:
+    """An API that does not answer for a while."""
+
+    def __init__(self, api, refusals, status=0):
+        self.api, self.left, self.status, self.forget_kinds = api, refusals, status, api.forget_kinds
+
+    def get(self, path, query=()):
+        if self.left:
+            self.left -= 1
+            raise ApiError(self.status, "the API server does not answer")
+        return self.api.get(path, query)
+
+    def list_items(self, path, query=()):
+        return self.api.list_items(path, query)
+
+    def path(self, *words, **more):
+        return self.api.path(*words, **more)
+
+
+def test_a_server_that_comes_back_is_waited_for(cluster):
+    params = {"namespace": NAMESPACE, "crds": ["rails.railyard.io"], "sriov_config": None, "policy": None, "hosts": {}}
+    params |= {"timeout": 600, "interval": 0}
+    _seen, pending, _second = operator_ready.wait(Flaky(cluster.api(), 3), params)
+    assert pending == []
+    with pytest.raises(ApiError):
+        operator_ready.wait(Flaky(cluster.api(), 1, status=403), params)
+    with pytest.raises(ApiError):
+        operator_ready.wait(Flaky(cluster.api(), 9), {**params, "timeout": 0})
