@@ -11,15 +11,21 @@ import re
 from ipaddress import ip_address, ip_network
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import (
+    OWNER_ANNOTATION,
     RESOURCE_ANNOTATION,
+    attachment_owner,
+    identity,
     metadata,
     short,
 )
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import appliers
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.cluster_objects import (
     API_ONLY,
+    MANAGER,
     node_of,
     part,
     together,
+    wanted,
 )
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
     FLEET,
@@ -29,6 +35,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
     rule,
 )
 
+ATTACHMENT = "NetworkAttachmentDefinition"
 # How IPAM plugins say that they have no address left (nv-ipam, host-local, whereabouts).
 NO_ADDRESS = re.compile(r"no (free|available|IP) (IP )?address|no IP addresses available|exhausted", re.IGNORECASE)
 
@@ -65,6 +72,20 @@ def rail_attachments(context: Context):
             yield rail, attachment
 
 
+def rewritten(context: Context, attachment: dict) -> bool:
+    """Whether the apply brings this attachment's content anew: it belongs to a wanted network, or is a wanted one that
+    we applied before. What is wrong in it now is cured then."""
+    owner = (metadata(attachment).get("annotations") or {}).get(OWNER_ANNOTATION)
+    if owner:
+        return owner in {attachment_owner(obj) for obj in wanted(context, "SriovNetwork")}
+    keys = {identity(obj) for obj in wanted(context, ATTACHMENT)}
+    return identity({"kind": ATTACHMENT, **attachment}) in keys and MANAGER in appliers(attachment)
+
+
+def prefix_of(resource: str | None) -> str:
+    return (resource or "").rpartition("/")[0]
+
+
 def numbers(rails: list[dict]) -> int | None:
     return rails[0]["rail"] if len(rails) == 1 else None
 
@@ -91,7 +112,7 @@ def qos_under_args(contexts: list[Context]):
     """
     wrong: dict[str, list] = {}
     for rail, attachment in rail_attachments(contexts[0]):
-        for plugin in plugins_of(attachment) or []:
+        for plugin in plugins_of(attachment) or [] if not rewritten(contexts[0], attachment) else []:
             arguments = (plugin.get("args") or {}).get("cni") or {}
             if plugin.get("type") == "rdma" and "rdmaQoS" in arguments:
                 wrong.setdefault(metadata(attachment)["name"], []).append((rail, plugin))
@@ -134,7 +155,9 @@ def resource_name_differs(contexts: list[Context]):
     odd: dict[tuple, list] = {}
     for rail, attachment in rail_attachments(contexts[0]):
         told = (metadata(attachment).get("annotations") or {}).get(RESOURCE_ANNOTATION)
-        if told != rail["resource"]:
+        # The name is brought anew by the apply, the prefix is the operator's own.
+        same = prefix_of(told) == prefix_of(rail["resource"]) and rewritten(contexts[0], attachment)
+        if told != rail["resource"] and not same:
             odd.setdefault((metadata(attachment)["name"], told, rail["resource"]), []).append(rail)
     for (name, told, asked), rails in odd.items():
         tail = asked.rpartition("/")[2]
@@ -224,7 +247,7 @@ def one_range_for_all_nodes(contexts: list[Context]):
     nodes = {node_of(context) for context in contexts} - {None}
     shared: dict[str, list] = {}
     for rail, attachment in rail_attachments(contexts[0]):
-        for plugin in plugins_of(attachment) or []:
+        for plugin in plugins_of(attachment) or [] if not rewritten(contexts[0], attachment) else []:
             ipam = plugin.get("ipam") or {}
             if ipam.get("type") == "host-local" and len(nodes) > 1:
                 shared.setdefault(metadata(attachment)["name"], []).append((rail, ipam))

@@ -45,8 +45,9 @@ def network(name="rdma-vf"):
     return {"kind": "SriovNetwork", "metadata": meta(name), "spec": spec}
 
 
-def attachment(name="rdma-vf", resource="nvidia.com/rdma_vf", plugins=None, ipam=None):
-    notes = {OWNER: f"SriovNetwork.sriovnetwork.openshift.io/{NS}/{name}"}
+def attachment(name="rdma-vf", resource="nvidia.com/rdma_vf", plugins=None, ipam=None, by_hand=False):
+    """An attachment as the operator makes it of our network, or one that somebody made by hand."""
+    notes = {} if by_hand else {OWNER: f"SriovNetwork.sriovnetwork.openshift.io/{NS}/{name}"}
     if resource:
         notes[RESOURCE] = resource
     chain = [{"type": "sriov", "ipam": ipam or {"type": "nv-ipam", "poolName": "sriov-pool"}}, *(plugins or [])]

@@ -188,7 +188,7 @@ def test_fc_35_the_pf_without_its_vfs_is_named():
 
 @pytest.mark.parametrize("told", [None, "openshift.io/rdma_vf"], ids=["missing", "other-prefix"])
 def test_fc_40_the_odd_one_out_of_three_names_is_told(told):
-    (row,) = found("RESOURCE-010", field.cluster(attachments=[field.attachment(resource=told)]))
+    (row,) = found("RESOURCE-010", field.cluster(attachments=[field.attachment(resource=told, by_hand=True)]))
     assert row["evidence"] == {
         "annotation": told,
         "pod_asks_for": "nvidia.com/rdma_vf",
@@ -224,10 +224,11 @@ def test_fc_41_nothing_offered_with_vfs_there_points_at_the_device_plugin():
 def test_fc_44_rdma_qos_under_args_is_an_error_and_on_top_is_read():
     wrong = [{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}]
     right = [{"type": "rdma", "rdmaQoS": {"tc": 41}}]
-    assert [r["severity"] for r in found("CNI-010", field.cluster(attachments=[field.attachment(plugins=wrong)]))] == [
-        "error"
-    ]
-    assert found("CNI-010", field.cluster(attachments=[field.attachment(plugins=right)])) == []
+    assert [
+        r["severity"]
+        for r in found("CNI-010", field.cluster(attachments=[field.attachment(plugins=wrong, by_hand=True)]))
+    ] == ["error"]
+    assert found("CNI-010", field.cluster(attachments=[field.attachment(plugins=right, by_hand=True)])) == []
 
 
 def test_fc_44_what_we_render_has_it_on_top():
@@ -291,7 +292,7 @@ def test_fc_61_one_address_on_two_nodes():
 
 def test_fc_61_host_local_with_one_range_is_refused_on_several_nodes_only():
     ipam = {"type": "host-local", "ranges": [[{"subnet": "192.168.5.0/24"}]]}
-    state = field.cluster(attachments=[field.attachment(ipam=ipam)])
+    state = field.cluster(attachments=[field.attachment(by_hand=True, ipam=ipam)])
     assert [row["severity"] for row in found("ADDRESS-010", state)] == ["error"]
     lone = [row for row in field.judged(state, hosts=("node-a",)) if row["id"] == "ADDRESS-010"]
     assert lone == []

@@ -74,7 +74,7 @@ FAULTY = {
         None,
     ),
     "CNI-010": (
-        {"attachments": [field.attachment(plugins=[{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}])]},
+        {"attachments": [field.attachment(by_hand=True, plugins=[{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}])]},
         {},
         ("rdma-vf", "args.cni"),
         None,
@@ -87,7 +87,7 @@ FAULTY = {
     ),
     "RESOURCE-011": ({"pods": [field.pod("trainer", "node-b", "192.168.1.2", pci=PF[1])]}, {}, ("trainer", PF[1], "node-b"), 1),
     "ADDRESS-010": (
-        {"attachments": [field.attachment(ipam={"type": "host-local", "subnet": "192.168.5.0/24"})]},
+        {"attachments": [field.attachment(by_hand=True, ipam={"type": "host-local", "subnet": "192.168.5.0/24"})]},
         {},
         ("host-local", "2 nodes"),
         None,
@@ -137,7 +137,10 @@ def test_what_could_not_be_read_is_unknown_and_says_why(part):
         ("another webhook", {**wanted(field.policy(resourceName="r-v")), "webhooks": ["cert-manager-webhook"]}),
         ("VFs are there", wanted(field.policy(externallyManaged=True))),
         ("no operator yet", {"operator_configs": [], "node_states": [], "attachments": []}),
-        ("the class where it is read", {"attachments": [field.attachment(plugins=[{"type": "rdma", "rdmaQoS": {"tc": 41}}])]}),
+        ("the class where it is read", {"attachments": [field.attachment(by_hand=True, plugins=[{"type": "rdma", "rdmaQoS": {"tc": 41}}])]}),
+        ("a new name for our resource", {"attachments": [field.attachment(resource="nvidia.com/old_name")]}),
+        ("our chain is brought anew", {"attachments": [field.attachment(
+            plugins=[{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}], ipam={"type": "host-local"})]}),
         ("full for good reason", {"events": [NO_ADDRESS], "pods": [
             field.pod(f"p{i}", "node-a", f"192.168.0.{i + 1}") for i in range(99)]}),
         ("a pod that has ended", {"pods": [field.pod("a", "node-a", "192.168.0.2"),
