@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import socket
@@ -183,6 +184,15 @@ def test_fleets_share_no_connection(tmp_path):
         for name in ("a", "b")
     ]
     assert hosts[0] != hosts[1]
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, True), ({"rdma_netns_reboot_allowed": False}, False)])
+def test_nodes_may_reboot_unless_the_inventory_says_otherwise(tmp_path, own, expected):
+    site, fleet = tmp_path / "site.json", tmp_path / "fleet.json"
+    site.write_text(json.dumps({"gpu_nodes": {"hosts": {"gpu-1": {}}, "vars": own}}))
+    fleet.write_text(json.dumps(connection.inventory(tmp_path, specs.from_shape(1, "BM.GPU.B4.8"), "python", False)))
+    for paths in ([site, fleet], [fleet, site]):
+        assert specs.read_inventory(paths)["_meta"]["hostvars"]["gpu-1"]["rdma_netns_reboot_allowed"] is expected
 
 
 def test_deep_home_goes_without_shared_connection(tmp_path, monkeypatch):
