@@ -90,23 +90,27 @@ class Site:
             self.admin("create", "namespace", namespace)
         self.admin("apply", "-f", str(ROOT / "access" / "roles"), "-f", str(ROOT / "access" / "bindings"))
 
-        self.run(
-            str(self.kubectl), "--kubeconfig", str(self.state / "kubeconfig"), "apply", "-f", str(self._workload())
-        )
+        self._workload()
 
-    def _workload(self) -> Path:
-        """A Deployment with a pod on the node, so that a drain has something to evict."""
+    def _workload(self) -> None:
+        """A pod on the node that has a controller, so that a drain has something to evict."""
         labels = {"app": "web"}
-        pod = {"nodeSelector": {"rehearsal/rails": "a"}, "containers": [{"name": "web", "image": "web:1"}]}
+        pod = {"nodeName": "gpu-1", "containers": [{"name": "web", "image": "web:1"}]}
         spec = {
             "replicas": 1,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         }
-        obj = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
-        path = self.folder / "web.json"
+        self._apply({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web"}, "spec": spec})
+        uid = self.admin("get", "replicaset", "web", "-o", "jsonpath={.metadata.uid}").strip()
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
+        meta = {"name": "web-0", "labels": labels, "ownerReferences": [owner]}
+        self._apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod})
+
+    def _apply(self, obj: dict[str, Any]) -> None:
+        path = self.folder / f"{obj['kind']}.json"
         path.write_text(json.dumps(obj))
-        return path
+        self.admin("apply", "--namespace", NETWORKS, "-f", str(path))
 
     def down(self) -> None:
         self.run(sys.executable, "-m", "rehearsal", "down", "--state", str(self.state))
