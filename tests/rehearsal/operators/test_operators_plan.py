@@ -41,7 +41,13 @@ MODEL = {
     "operator": {"resource_prefix": "nvidia.com", "namespace": NS, "version": "26.7.1"},
 }  # fmt: skip
 CONFIG = {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": ["mellanox"]}}}
-PREPARED = {"action": "none", "chart": {"version": "x"}, "release": {"deployed": None}, "chart_values": CONFIG, "crds": []}
+PREPARED = {
+    "action": "none",
+    "chart": {"version": "x"},
+    "release": {"deployed": None},
+    "chart_values": CONFIG,
+    "crds": [],
+}
 
 
 def thing(kind, name, **spec):

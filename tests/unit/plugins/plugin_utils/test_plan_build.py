@@ -9,8 +9,10 @@ import json
 import re
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.railyard.rdma.plugins.filter.plan import plan as plan_filter
+from ansible_collections.railyard.rdma.plugins.modules import operator_prepare
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan import markdown, text
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.build import Seen, build
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.estimate import Minutes
@@ -223,6 +225,7 @@ def test_no_state_of_the_cluster_is_unknown_for_every_node():
     assert {stop["playbook"] for stop in plan["stops"]} == {"apply_rails"}
 
 
+PLUGIN_ON = {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": []}}}
 OPERATOR = {
     "not readable": (None, "The cluster cannot be prepared: HTTP status 403: secrets is forbidden", "unknown", [], None),
     "refused": (None, "Kubernetes is too old", "unknown", ["Kubernetes is too old"], None),
@@ -231,7 +234,7 @@ OPERATOR = {
     "first": ({**PREPARED, "action": "install", "release": {"deployed": None}}, None, "install", [], None),
     "newer": ({**PREPARED, "action": "upgrade", "chart": {"version": "26.7.2"}}, None, "upgrade", [], "upgraded"),
     "plugin on": (
-        {**PREPARED, "action": "upgrade", "chart_values": {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": []}}}},
+        {**PREPARED, "action": "upgrade", "chart_values": PLUGIN_ON},
         None, "upgrade", [], "disablePlugins",
     ),
     "resources": ({**PREPARED, "action": "upgrade", "chart_values": {**VALUES, "operator": {"x": {}}}}, None, "upgrade", [], None),
@@ -246,6 +249,13 @@ def test_operator(name):
     assert (restarts in row["restarts"]) if restarts else row["restarts"] is None
     assert (row["reason"] is None) == (action != "unknown")
     assert bool(row["effects"]) == (action in ("install", "upgrade"))
+
+
+def test_the_module_returns_what_is_looked_at():
+    """A key that is renamed there must not be missed here."""
+    told = yaml.safe_load(operator_prepare.RETURN)
+    assert set(PREPARED) <= set(told) and {"version", "fetched"} <= set(told["chart"]["sample"])
+    assert "deployed" in told["release"]["sample"] and {"name", "action"} <= set(told["crds"]["sample"][0])
 
 
 def test_turning_the_mellanox_plugin_on_reboots():
