@@ -226,4 +226,42 @@ def pools_would_go(contexts: list[Context]):
         )
 
 
+@rule(
+    "POL-015",
+    "error",
+    "A static allocation does not fit the nodes of the cluster",
+    needs=("cluster",),
+    scope=FLEET,
+    unrehearsed=API_ONLY,
+)
+def static_allocations(contexts: list[Context]):
+    """Symptom: pods of one node have rail addresses that nobody routes to it.
+
+    Cause: a CIDRPool gives a node that has no entry in staticAllocations the next free prefix, which need not be the one
+    that the rail router routes there. The entry names the inventory's host and not the Node, or the node was forgotten.
+
+    Evidence: the pool, the names of its entries, and the layout's nodes.
+
+    Remedy: name the Nodes of the cluster in static_allocations of rails_pools, all nodes of the layout.
+
+    Source: Mellanox/nvidia-k8s-ipam, CIDRPool.
+    """
+    known = {metadata(node).get("name") for node in part(contexts[0], "nodes")}
+    names = {context.node: node_of(context) for context in contexts}
+    for pool in contexts[0].layout.get("pools") or []:
+        listed = [row.get("node_name") for row in pool.get("static_allocations") or []]
+        if not listed:
+            continue
+        strangers = sorted(set(listed) - known)
+        if strangers:
+            text = f"static_allocations of {pool['name']} name {short(strangers)}, which the cluster does not have"
+            remedy = "Use the names of the Node objects."
+            yield Problem(text, remedy, {"pool": pool["name"], "names": listed}, node=contexts[0].node)
+        for host, name in names.items():
+            if name is not None and name not in listed:
+                text = f"{pool['name']} has static allocations and none for {name}: it gets any free prefix"
+                remedy = "Add what the rail router routes to the node to static_allocations."
+                yield Problem(text, remedy, {"pool": pool["name"], "names": listed}, node=host)
+
+
 _PARTS = {"IPPool": "ip_pools", "CIDRPool": "cidr_pools"}

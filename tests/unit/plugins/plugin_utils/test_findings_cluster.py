@@ -73,6 +73,12 @@ FAULTY = {
         ("IPPool theirs",),
         None,
     ),
+    "POL-015": (
+        {},
+        {"pools": [{"name": "rail-0", "static_allocations": [{"node_name": "node-a"}, {"node_name": "node-c"}]}]},
+        ("node-c",),
+        None,
+    ),
     "CNI-010": (
         {"attachments": [field.attachment(by_hand=True, plugins=[{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}])]},
         {},
@@ -137,7 +143,8 @@ def test_what_could_not_be_read_is_unknown_and_says_why(part):
         ("another webhook", {**wanted(field.policy(resourceName="r-v")), "webhooks": ["cert-manager-webhook"]}),
         ("VFs are there", wanted(field.policy(externallyManaged=True))),
         ("no operator yet", {"operator_configs": [], "node_states": [], "attachments": []}),
-        ("the class where it is read", {"attachments": [field.attachment(by_hand=True, plugins=[{"type": "rdma", "rdmaQoS": {"tc": 41}}])]}),
+        ("the class where it is read", {"attachments": [
+            field.attachment(by_hand=True, plugins=[{"type": "rdma", "rdmaQoS": {"tc": 41}}])]}),
         ("a new name for our resource", {"attachments": [field.attachment(resource="nvidia.com/old_name")]}),
         ("our chain is brought anew", {"attachments": [field.attachment(
             plugins=[{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}], ipam={"type": "host-local"})]}),
@@ -159,6 +166,15 @@ def test_a_nic_that_the_operator_does_not_know_is_told_before_its_daemon_has_loo
     assert "ConnectX-9 (15b3:1025)" in row["summary"] and '"15b3 1025 101e"' in row["remedy"]
     extra = field.cluster(node_states=[], nic_ids=["15b3 1019 101a", "15B3 1025 101e"])
     assert field.judged(extra, field.layout(nic=nic)) == []
+
+
+def test_every_node_of_the_layout_has_a_static_allocation_where_one_has():
+    def pools(*names):
+        return field.layout(pools=[{"name": "rail-0", "static_allocations": [{"node_name": name} for name in names]}])
+
+    (row,) = field.judged(intent=pools("node-a"))
+    assert (row["id"], row["node"]) == ("POL-015", "node-b") and "none for node-b" in row["summary"]
+    assert field.judged(intent=pools("node-a", "node-b")) == []
 
 
 def test_a_newer_webhook_is_a_warning_only():
