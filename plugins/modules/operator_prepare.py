@@ -17,6 +17,7 @@ description:
   - Decides whether the chart brings Node Feature Discovery, and whether anything is to be done at all.
   - Before an upgrade it creates and updates the CustomResourceDefinitions of the chart. Helm never upgrades them, and it looks
     up every kind of a release before the chart's own job could bring a new one.
+  - Before an installation it updates those that are there already with another content, at which Helm 4 would fail.
 author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
@@ -391,10 +392,10 @@ def run(module, api):
             more, warned = judge_chart(params, found, chart, values)
             mistakes += more
             warnings += warned
-            if action == "upgrade" and not mistakes:
+            if action != "none" and not mistakes:
                 wanted = chart_crds(chart, values)
                 live = {row["name"]: read_or_none(api, f"{CRD_PATH}/{row['name']}") for row in wanted}
-                rows, more = crds.plan(wanted, live)
+                rows, more = crds.plan(wanted, live, create=action == "upgrade")
                 mistakes += more
         for text in warnings:
             module.warn(text)

@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """CustomResourceDefinitions before an upgrade: Helm installs the crds/ folders once and never again, and it looks up
-every kind of a release before the chart's own hook could bring a new one (Mellanox/network-operator#833).
+every kind of a release before the chart's own hook could bring a new one (Mellanox/network-operator#833). Before an
+installation Helm 4 applies the kinds with its own field manager, and fails with a conflict at one that is there with other
+versions, from an earlier installation or from somebody else.
 
 Pure comparison; the module does the requests.
 """
@@ -25,7 +27,9 @@ def holds(live, wanted):
 def same(live, wanted):
     """Whether a live CRD has the chart's content. preserveUnknownFields false is the default and is not stored."""
     spec = {key: value for key, value in wanted["spec"].items() if not (key == "preserveUnknownFields" and not value)}
-    return holds(live.get("spec"), spec)
+    have = live.get("spec") or {}
+    # The list of versions is one field: what is in it besides is a conflict, too.
+    return holds(have, spec) and holds(spec.get("versions"), have.get("versions"))
 
 
 def lost_versions(live, wanted):
@@ -35,16 +39,19 @@ def lost_versions(live, wanted):
     return [version for version in stored if version not in kept]
 
 
-def plan(wanted, live):
+def plan(wanted, live, create=True):
     """(``[{name, action, document}]`` with action create, update or none; mistakes).
 
     :param wanted: CRDs of the chart, ``[{name, document}]``.
     :param live: {name: CustomResourceDefinition or None}.
+    :param create: whether those that are absent are created; before an installation Helm does that.
     """
     rows, mistakes = [], []
     for row in wanted:
         there = live.get(row["name"])
         if there is None:
+            if not create:
+                continue
             rows.append({"name": row["name"], "action": "create", "document": row["document"]})
             continue
         lost = lost_versions(there, row["document"])

@@ -108,6 +108,17 @@ def test_kinds_come_before_an_upgrade_and_only_once(cluster, capsys, helm):
     assert not last["changed"] and {method for method, _path in seen} == {"GET"}
 
 
+def test_a_kind_of_somebody_else_is_updated_before_an_installation(cluster, capsys, helm):
+    other = yaml.safe_load((CHART / "crds" / "k8s.cni.cncf.io.yaml").read_text())
+    other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of another Multus"
+    cluster.api().request("POST", CRDS, body=other)
+    result = prepare(cluster, capsys)
+    assert result["action"] == "install" and result["changed"]
+    assert result["crds"] == [{"name": other["metadata"]["name"], "action": "update"}]
+    assert names(cluster) == {other["metadata"]["name"]}
+    assert prepare(cluster, capsys)["crds"] == [{"name": other["metadata"]["name"], "action": "none"}]
+
+
 def test_nothing_to_do_is_told_in_few_requests(cluster, capsys, helm):
     values = {**VALUES, "nfd": {"enabled": False, "deployNodeFeatureRules": False}}
     helm(record(1, "superseded", "26.4.1", VALUES), record(2, "deployed", "26.7.1", values))

@@ -234,6 +234,19 @@ def test_kinds_before_an_upgrade():
         assert ([row["action"] for row in rows], mistakes) == ([action], [])
 
 
+def test_before_an_installation_only_what_is_there_is_updated():
+    wanted = [
+        {"name": name, "document": crd(name, type="object")}
+        for name in ("a.example.org", "b.example.org", "c.example.org")
+    ]
+    # One more field inside of the versions is a conflict for Helm 4, though nothing of the chart is missing.
+    more = crd("b.example.org", type="object", description="of somebody else")
+    live = {"a.example.org": None, "b.example.org": more, "c.example.org": crd("c.example.org", type="object")}
+    rows, mistakes = crds.plan(wanted, live, create=False)
+    assert [(row["name"], row["action"]) for row in rows] == [("b.example.org", "update"), ("c.example.org", "none")]
+    assert mistakes == []
+
+
 def test_a_kind_that_would_lose_stored_objects_is_refused():
     live = crd(versions=("v1alpha1", "v1")) | {"status": {"storedVersions": ["v1alpha1", "v1"]}}
     wanted = [{"name": "things.example.org", "document": crd()}]
