@@ -56,6 +56,7 @@ lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production
 	yamllint --strict .
 	ansible-lint --offline
 	python scripts/generate_docs.py --check
+	python scripts/generate_access.py --check
 
 unit: .venv/test ## Tests of the pure code and the modules
 	pytest -q tests/unit
@@ -98,6 +99,7 @@ fleet-down: .venv/rehearsal ## End the fleet, also after a crash
 
 docs: .venv/test ## Write the generated documents
 	python scripts/generate_docs.py
+	python scripts/generate_access.py
 
 system-packages:
 	@PATH="$(USER_PATH)" scripts/system-packages.sh
