@@ -240,7 +240,9 @@ def look(api, params, objects):
             live = read_one(api, obj["apiVersion"], obj["kind"], None, obj["metadata"]["name"])
             pending += readiness.cluster_policy_pending(obj, live)
     for namespace in params["daemon_sets_in"]:
-        pending += readiness.daemon_sets_pending(read_all(api, "apps/v1", "DaemonSet", namespace))
+        policies = any(obj["kind"] == "SriovNetworkNodePolicy" for obj in objects)
+        idle = () if policies else readiness.IDLE_WITHOUT_POLICIES
+        pending += readiness.daemon_sets_pending(read_all(api, "apps/v1", "DaemonSet", namespace), idle)
     if params["layouts"]:
         pending += readiness.layout_pending(
             objects, params["layouts"], params["host_addresses"], snapshot(api, objects)

@@ -485,3 +485,12 @@ def test_what_others_own_is_not_waited_for():
     snapshot["states"]["gpu-1"]["status"]["interfaces"][0].update(numVfs=2)
     snapshot["attachments"][("default", "rdma-vf")] = {"metadata": {}}
     assert left(snapshot) == []
+
+
+def test_the_device_plugin_of_vfs_may_idle_when_no_policy_is_wanted():
+    status = {"desiredNumberScheduled": 0, "observedGeneration": 1}
+    plugin = {"metadata": {"name": "sriov-device-plugin", "generation": 1}, "status": status}
+    other = {"metadata": {"name": "kube-multus-ds", "generation": 1}, "status": status}
+    assert len(readiness.daemon_sets_pending([plugin, other])) == 2
+    (row,) = readiness.daemon_sets_pending([plugin, other], readiness.IDLE_WITHOUT_POLICIES)
+    assert "kube-multus-ds" in row["object"]
