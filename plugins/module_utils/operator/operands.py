@@ -19,6 +19,9 @@ CONFIG = "SriovOperatorConfig default"
 CONFIG_DAEMON = "sriov-network-config-daemon"
 POLICY = "nic-cluster-policy"
 MOFED_WAIT = "network.nvidia.com/operator.mofed.wait"
+STATE_LABEL = "nvidia.network-operator.state"
+# One DaemonSet of the driver for each system and kernel of the cluster: each is away from most nodes on purpose.
+DRIVER_STATE = "state-OFED"
 # Set by the SR-IOV operator itself once a policy selects the node.
 OPERATORS_OWN_LABELS = frozenset(("sriovnetwork.openshift.io/device-plugin",))
 # The DaemonSet controller adds tolerations for these itself (kubernetes.io, "DaemonSet", taints and tolerations).
@@ -236,6 +239,8 @@ def daemons_away(daemon_sets, node):
     """Daemons that never come to a node, and why: ``[{daemon_set, reason, kind, key}]``, kind label, taint or affinity."""
     rows = []
     for item in daemon_sets:
+        if (meta(item).get("labels") or {}).get(STATE_LABEL) == DRIVER_STATE:
+            continue
         for taint in untolerated(item, node):
             rows.append(
                 {"daemon_set": name_of(item), "kind": "taint", "key": taint_text(taint), "reason": taint_text(taint)}

@@ -7,8 +7,14 @@
 from __future__ import annotations
 
 import base64
+import functools
 import gzip
+import http.server
 import json
+import shutil
+import subprocess
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -161,6 +167,62 @@ def test_all_mistakes_come_at_once(cluster, capsys, helm):
     helm(record(1, "deployed", "26.1.0"), record(2, "pending-upgrade"))
     result = prepare(cluster, capsys, user_values={"operator": {"resorces": {}}, "disablePlugins": []})
     assert len(result["mistakes"]) == 4
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory):
+    """A repository of charts over HTTP with our chart in it: (its address, folder, Helm)."""
+    helm = Path(__file__).parents[3] / ".cache" / "bin" / "helm"
+    program = str(helm) if helm.exists() else shutil.which("helm")
+    if program is None:
+        pytest.skip("no Helm: run scripts/fetch_helm.py .cache/bin")
+    folder = tmp_path_factory.mktemp("mirror")
+    subprocess.run([program, "package", str(CHART), "--destination", str(folder)], check=True, capture_output=True)
+    subprocess.run([program, "repo", "index", str(folder)], check=True, capture_output=True)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler.log_message = lambda *_words: None
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", folder, program
+    server.shutdown()
+    thread.join(10)
+
+
+@pytest.mark.parametrize("way", ["mirror", "address", "file"])
+def test_each_way_to_the_chart(cluster, capsys, helm, mirror, way):
+    address, folder, program = mirror
+    chart = {
+        "mirror": {"chart": "network-operator", "chart_repository": address},
+        "address": {"chart": f"{address}/network-operator-26.7.1.tgz"},
+        "file": {"chart": str(folder / "network-operator-26.7.1.tgz")},
+    }[way]
+    result = prepare(cluster, capsys, helm_binary=program, **chart)
+    assert result["action"] == "install" and Path(result["chart"]["path"]).is_file()
+    if way == "file":
+        assert result["chart"]["fetched"] is None
+    else:
+        assert Path(result["chart"]["path"]).parent == Path(result["chart"]["fetched"])
+        shutil.rmtree(result["chart"]["fetched"])
+
+
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"chart": "network-operator", "version": "9.9.9"}, "has no version 9.9.9"),
+        ({"chart": "network-operatr"}, "has no version 26.7.1"),
+        ({"chart": "network-operator", "chart_repository": "http://127.0.0.1:9"}, "does not answer"),
+        ({"chart": "oci://127.0.0.1:9/network-operator"}, "does not answer"),
+        ({"chart": "nowhere/network-operator"}, "helm repo add nowhere"),
+    ],
+    ids=["no such version", "no such chart", "no mirror", "no registry", "no alias"],
+)
+def test_a_chart_that_is_not_there_is_told_and_leaves_nothing(cluster, capsys, helm, mirror, options, said):
+    address, _folder, program = mirror
+    before = set(Path(tempfile.gettempdir()).glob("railyard-chart-*"))
+    result = prepare(cluster, capsys, helm_binary=program, **{"chart_repository": address, **options})
+    assert result["failed"] and said in result["msg"], result["msg"]
+    assert set(Path(tempfile.gettempdir()).glob("railyard-chart-*")) <= before
 
 
 def ready(cluster, capsys, **more):

@@ -23,6 +23,8 @@ PENDING = {
 }
 DEPLOYED = field.snapshot()["release"]["deployed"]
 OTHER_TAINT = {"key": "amd.com/gpu", "value": "present", "effect": "NoSchedule"}
+DRIVER = field.daemon("mofed-ubuntu24.04", "mofed-container", selector={"kernel": "another"})
+DRIVER["metadata"]["labels"] = {"nvidia.network-operator.state": "state-OFED"}
 NFD = {"namespace": "nfd", "name": "nfd-worker", "release": None}
 # id: (changes, what the summary must name, severity)
 FAULTY = {
@@ -85,6 +87,7 @@ def test_what_could_not_be_read_is_unknown_and_says_why(part):
         {"nfd": []},
         {"pods": [field.pod("m", "somewhere", "OOMKilled")]},
         {"nodes": [field.node("node-a"), field.node("node-b"), field.node("other", {})]},
+        {"daemon_sets": [DRIVER]},
         {"daemon_sets": [field.multus(selector={"sriovnetwork.openshift.io/device-plugin": "Enabled"})]},
     ],
     ids=[
@@ -93,6 +96,7 @@ def test_what_could_not_be_read_is_unknown_and_says_why(part):
         "no NFD to be seen",
         "another node's pod",
         "a node without rails",
+        "a driver of another system",
         "operator's own label",
     ],
 )
