@@ -384,6 +384,9 @@ def run(module, api):
             chart = charts.read(path, "archive")
             if found["release"] is not None:
                 action = releases.action(found["release"], chart, values)
+            if action == "none":  # An address does not tell the chart's name, so it was fetched to know.
+                shutil.rmtree(folder, ignore_errors=True)
+                path, folder = None, None
     except charts.ChartError as error:
         text = str(error)
         mistakes.append(text if text.startswith("network_operator") else sources.MISTAKE.format(text))

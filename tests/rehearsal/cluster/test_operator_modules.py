@@ -206,6 +206,15 @@ def test_each_way_to_the_chart(cluster, capsys, helm, mirror, way):
         shutil.rmtree(result["chart"]["fetched"])
 
 
+def test_an_address_that_holds_what_is_installed_leaves_nothing(cluster, capsys, helm, mirror):
+    helm(record(1, "deployed", "26.7.1", {**VALUES, "nfd": {"enabled": False, "deployNodeFeatureRules": False}}))
+    before = set(Path(tempfile.gettempdir()).glob("railyard-chart-*"))
+    address = f"{mirror[0]}/network-operator-26.7.1.tgz"
+    result = prepare(cluster, capsys, helm_binary=mirror[2], chart=address)
+    assert (result["action"], result["chart"]["path"], result["chart"]["fetched"]) == ("none", None, None)
+    assert set(Path(tempfile.gettempdir()).glob("railyard-chart-*")) <= before
+
+
 @pytest.mark.parametrize(
     "options, said",
     [
