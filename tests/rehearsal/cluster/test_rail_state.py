@@ -133,17 +133,17 @@ def test_what_others_made_by_hand_is_found_and_stays(rails, capsys, rule, versio
 
 def test_an_attachment_by_hand_with_another_resource_is_found(rails, capsys):
     path = f"/apis/{layouts.CNI}/namespaces/default/network-attachment-definitions/new-0"
-    note = {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/resourceName": "openshift.io/vf_0"}}}
+    before = rails.api().get(path)
     chain = [{"type": "rdma", "args": {"cni": {"rdmaQoS": {"tc": 41}}}}]
-    rails.api().request(
-        "PATCH", path, body={**note, "spec": {"config": json.dumps({"plugins": chain})}}, content_type=MERGE
-    )
+    notes = {"k8s.v1.cni.cncf.io/resourceName": "openshift.io/vf_0", "sriovnetwork.openshift.io/owner-ref": None}
+    change = {"metadata": {"annotations": notes}, "spec": {"config": json.dumps({"plugins": chain})}}
+    rails.api().request("PATCH", path, body=change, content_type=MERGE)
     try:
         found, _state = judge(rails, capsys)
         assert {"RESOURCE-010", "CNI-010"} <= found
     finally:
-        note["metadata"]["annotations"]["k8s.v1.cni.cncf.io/resourceName"] = "nvidia.com/vf_0"
-        rails.api().request("PATCH", path, body={**note, "spec": {"config": "{}"}}, content_type=MERGE)
+        back = {"metadata": {"annotations": before["metadata"]["annotations"]}, "spec": before["spec"]}
+        rails.api().request("PATCH", path, body=back, content_type=MERGE)
 
 
 def test_a_part_alone_is_read_alone(rails, capsys):
