@@ -97,6 +97,8 @@ def test_fc69_a_kind_is_waited_for(live):
 
 def test_fc68_one_missing_label_is_one_finding_for_all_daemons():
     plugin = field.daemon("network-operator-sriov-device-plugin", "kube-sriovdp", selector=field.LABELS)
-    found = field.judged(nodes=[field.node("node-a", {}), field.node("node-b")], daemon_sets=[plugin, field.config_daemon()])
+    found = field.judged(
+        nodes=[field.node("node-a", {}), field.node("node-b")], daemon_sets=[plugin, field.config_daemon()]
+    )
     assert [row["id"] for row in found] == ["HELM-006"]
     assert found[0]["evidence"]["daemon_sets"] == ["network-operator-sriov-device-plugin", operands.CONFIG_DAEMON]
