@@ -40,10 +40,10 @@ help: ## Show the targets
 rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
-# Two at a time, the long ones first; each shows its output when it ends, with its time. The unit tests run in sanity and oldest.
+# Two at a time, the long ones first; each shows its output when it ends, with its time, and one that fails keeps no other from running. The unit tests run in sanity and oldest.
 CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --output-sync=recurse $(addprefix check-,$(CHECKS))
+	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=recurse $(addprefix check-,$(CHECKS))
 	@echo "All checks passed: $(CHECKS)"
 
 check-%:

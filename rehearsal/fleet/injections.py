@@ -19,7 +19,10 @@ INJECT = ("files", "kernel_line", "commands", "fill", "read_only", "sysfs", "spe
 FILE_KEYS, WRITE_KEYS, COMMAND_KEYS, FILL_KEYS = (
     ("path", "content", "when"), ("path", "value"), ("argv", "when"), ("path", "leave_kib"),
 )  # fmt: skip
-NUMBERS, LOCKDOWN = ("num_vfs_max", "absent_rail", "silent_router", "dies_at_boot"), ("none", "integrity", "confidentiality")
+NUMBERS, LOCKDOWN = (
+    ("num_vfs_max", "absent_rail", "silent_router", "dies_at_boot"),
+    ("none", "integrity", "confidentiality"),
+)
 SPEC = (*NUMBERS, "lockdown", *installed.CHOICES, *installed.LISTS)
 PATCH_KEYS = ("apiVersion", "kind", "name", "namespace", "patch")
 
