@@ -374,7 +374,7 @@ def run(module, api):
     chart, path, folder, action, rows = None, None, None, "unknown", []
     try:
         if kind in ("folder", "archive"):
-            path = os.path.expanduser(params["chart"])
+            path = charts.local_path(params["chart"])
             chart = charts.read(path, kind)
         about = chart or {"name": params["chart"].rstrip("/").rpartition("/")[2], "version": params["version"]}
         if found["release"] is not None:

@@ -43,16 +43,21 @@ def kind_of(reference):
         return "oci"
     if reference.startswith(("http://", "https://")):
         return "url"
-    path = os.path.expanduser(reference)
+    path = local_path(reference)
     if os.path.isdir(path):
         return "folder"
     looks_like_path = path.startswith(("/", "./", "../")) or path.endswith((".tgz", ".tar.gz"))
     return "archive" if looks_like_path or os.path.isfile(path) else "name"
 
 
+def local_path(reference):
+    """The path that a reference of kind "folder" or "archive" means."""
+    return os.path.expanduser(reference)
+
+
 def files_of_folder(path):
     """{relative path: bytes} of the files of a chart folder that matter. Raises ChartError."""
-    path = os.path.expanduser(path)
+    path = local_path(path)
     if not os.path.isdir(path):
         raise ChartError(f"{path} does not exist")
     if not os.path.isfile(os.path.join(path, "Chart.yaml")):
@@ -78,7 +83,7 @@ def files_of_folder(path):
 
 def files_of_archive(path):
     """The same of a chart archive (``.tgz``); its one top folder is left out of the paths. Raises ChartError."""
-    path = os.path.expanduser(path)
+    path = local_path(path)
     if not os.path.exists(path):
         raise ChartError(f"{path} does not exist")
     if os.path.isdir(path):

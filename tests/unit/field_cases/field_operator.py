@@ -15,7 +15,7 @@ NS = "op"
 LABELS = {"feature.node.kubernetes.io/pci-15b3.present": "true", "network.nvidia.com/operator.mofed.wait": "false"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-OWNER = [{"kind": "NicClusterPolicy", "name": "nic-cluster-policy"}]
+OWNER = ({"kind": "NicClusterPolicy", "name": "nic-cluster-policy"},)
 KIND = "nicclusterpolicies.mellanox.com"
 
 

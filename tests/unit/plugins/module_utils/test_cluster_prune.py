@@ -122,7 +122,8 @@ NEW = [
 ]
 
 
-def change(server, objects=NEW, **options):
+def change(server, objects=None, **options):
+    objects = NEW if objects is None else objects
     api = Api(server, pause=lambda seconds: None)
     return prune.change_layout(api, objects, KINDS, "railyard", pause=lambda seconds: None, **options)
 
@@ -194,13 +195,12 @@ def test_a_failure_in_the_middle_tells_what_was_done_and_what_not(verb, name, do
 def test_the_next_run_finishes_what_a_killed_one_left():
     for kill_after in range(9):
         server = Server(*OLD)
-        writes = server.writes
 
         class Killed(BaseException):
             pass
 
-        def dying(*request, server=server, limit=kill_after, writes=writes):
-            if len(writes) >= limit and request[0] in ("PATCH", "DELETE") and "dryRun" not in dict(request[2]):
+        def dying(*request, server=server, limit=kill_after):
+            if len(server.writes) >= limit and request[0] in ("PATCH", "DELETE") and "dryRun" not in dict(request[2]):
                 raise Killed
             return server(*request)
 

@@ -80,7 +80,7 @@ def test_a_note_that_may_not_be_read_is_unknown(node):
     assert found["boot_id"] is None and "EACCES" in found["reason"]
 
 
-@given(st.one_of(st.text(), st.recursive(st.none() | st.text(), lambda inner: st.lists(inner)).map(json.dumps)))
+@given(st.one_of(st.text(), st.recursive(st.none() | st.text(), st.lists).map(json.dumps)))
 def test_no_text_makes_it_raise(text):
     class Answer:
         absent, value, reason = False, text, None

@@ -331,9 +331,7 @@ def test_what_a_changed_object_does(kind, action, path, effect):
     assert effect is None or effect in "\n".join(text.text_lines(plan)) and effect.split()[0] in markdown.markdown(plan)
 
 
-HOSTILE = (
-    "evil|`x`</code><script>alert(1)</script> [l](http://e.example) @all #1 !2\n\n# head\x1b[31m‮ https://e.example *b*"
-)
+HOSTILE = "evil|`x`</code><script>alert(1)</script> [l](http://e.example) @all #1 !2\n\n# head\x1b[31m\u202e https://e.example *b*"
 
 
 def hostile_plan(value):
@@ -352,7 +350,7 @@ def hostile_plan(value):
 def harmless(page):
     """No markup but what the renderer makes itself, no mention, reference or address."""
     page = re.sub(r"</?(code|details|summary|br)>", "", page)
-    assert not re.search(r"[<>@\x1b‮`]", page), re.search(r".{20}[<>@\x1b‮`].{20}", page)
+    assert not re.search(r"[<>@\x1b\u202e`]", page), re.search(r".{20}[<>@\x1b\u202e`].{20}", page)
     assert "://" not in page and "](" not in page and not re.search(r"#\d", page.replace("&#", ""))
     cells = {len(re.findall(r"\|", line)) for line in page.splitlines() if line.startswith("|")}
     assert cells <= {3, 4, 5, 6, 7}
@@ -362,7 +360,7 @@ def test_hostile_names_stay_text():
     plan = hostile_plan(HOSTILE)
     harmless(markdown.markdown(plan))
     lines = text.text_lines(plan)
-    assert all("\x1b" not in line and "\n" not in line and "‮" not in line for line in lines)
+    assert all("\x1b" not in line and "\n" not in line and "\u202e" not in line for line in lines)
 
 
 @given(st.text(max_size=60))

@@ -16,7 +16,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "field_cases"))
 import field_cluster as field
 
 MODEL = {"layouts": [field.layout()]}
-KEEP = ["nic_cluster_policy"]
 
 
 def row(kind, name, namespace=field.NS, action="deleted"):
@@ -26,11 +25,12 @@ def row(kind, name, namespace=field.NS, action="deleted"):
 GOING = [row("SriovNetwork", "rdma-vf"), row("SriovNetworkNodePolicy", "rails"), row("IPPool", "sriov-pool")]
 
 
-def judged(going=GOING, keep=KEEP, **changes):
+def judged(going=None, keep=("nic_cluster_policy",), **changes):
+    going = GOING if going is None else going
     state = field.cluster(**changes)
     for policy in state["policies"] or []:
         policy.setdefault("apiVersion", "sriovnetwork.openshift.io/v1")
-    return teardown.consequences(MODEL, state, {"unknown": {}}, going, keep)
+    return teardown.consequences(MODEL, state, {"unknown": {}}, going, list(keep))
 
 
 def test_objects_pods_and_nodes_are_told_before():
