@@ -15,4 +15,4 @@ fi
 .venv-oldest/bin/pip install --quiet -c constraints.txt 'ansible-core==2.19.*' -r requirements.txt -r rehearsal/requirements.txt pytest pytest-asyncio hypothesis
 PATH="$PWD/.venv-oldest/bin:$PATH"
 ansible --version | sed -n 1p
-pytest -q tests/unit tests/golden
+pytest -q --hypothesis-profile=few tests/unit tests/golden

@@ -11,6 +11,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("no_times", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+# For a further run on another Python, where it is the interpreter that is under test (pytest --hypothesis-profile=few).
+settings.register_profile("few", settings.get_profile("no_times"), max_examples=10)
 settings.load_profile("no_times")
 
 if "TMPDIR" not in os.environ:  # ansible-test takes it away
