@@ -78,7 +78,7 @@ def build(seen: Seen, minutes: Minutes) -> dict:
         "nodes": nodes,
         "findings": seen.findings,
         "stops": _stops(seen, operator, nodes),
-        "unknown": _unknown(cluster, operator, nodes, objects),
+        "unknown": _unknown(seen, cluster, operator, nodes, objects),
         "assumptions": estimate.assumptions(minutes),
     }
     plan["summary"] = _summary(seen, plan, objects, minutes)
@@ -213,7 +213,7 @@ def _stops(seen, operator, nodes):
     ]
 
 
-def _unknown(cluster, operator, nodes, objects):
+def _unknown(seen, cluster, operator, nodes, objects):
     """What could not be told: ``[{what, reason}]``."""
     found = [{"what": part.replace("_", " "), "reason": text} for part, text in sorted(cluster["unknown"].items())]
     if operator["action"] == "unknown":
@@ -224,6 +224,9 @@ def _unknown(cluster, operator, nodes, objects):
             reason = "; ".join(dict.fromkeys(texts)) or "not told"
             found.append({"what": f"node {row['node'] or row['host']}", "reason": reason})
     unseen = sorted({row["kind"] for row in objects if row.get("validated") is False})
+    if seen.objects is None:
+        reason = next((seen.failures[key] for key in ("objects", "cluster", "preflight") if key in seen.failures), None)
+        found.append({"what": "objects", "reason": reason or "they were not compared with the cluster"})
     if unseen:
         reason = "the server was not asked: their kind or namespace does not exist yet, or the account may not write"
         found.append({"what": f"validity of {', '.join(unseen)}", "reason": reason})
@@ -246,7 +249,7 @@ def _summary(seen, plan, objects, minutes):
         "apply_rails": estimate.of_pools(pools),
     }
     return {
-        "objects": {**{action: counts[action] for action in ACTIONS}, "foreign": len(plan["foreign"])},
+        "objects": _object_counts(seen, counts, plan),
         "nodes": {effect: nodes[effect] for effect in SEVERITY},
         "prepared": sum(bool(r["prepare"] and (r["prepare"]["file"] or r["prepare"]["images"])) for r in plan["nodes"]),
         "prepared_at_once": batch,
@@ -257,6 +260,13 @@ def _summary(seen, plan, objects, minutes):
         "minutes": None if None in parts.values() else sum(parts.values()),
         "minutes_of": parts,
     }
+
+
+def _object_counts(seen, counts, plan):
+    """By action, and foreign; None each where the objects were not compared, since none is not the same as not known."""
+    if seen.objects is None:
+        return dict.fromkeys((*ACTIONS, "foreign"))
+    return {**{action: counts[action] for action in ACTIONS}, "foreign": len(plan["foreign"])}
 
 
 def _batch(seen, count):
@@ -279,5 +289,9 @@ def _changes(plan):
     )
     if sure:
         return True
-    doubtful = plan["operator"]["action"] == "unknown" or any(row.get("file", False) is None for row in prepared_nodes)
+    doubtful = (
+        plan["operator"]["action"] == "unknown"
+        or None in counts.values()
+        or any(row.get("file", False) is None for row in prepared_nodes)
+    )
     return None if doubtful or any(stop["playbook"] == "apply_rails" for stop in plan["stops"]) else False

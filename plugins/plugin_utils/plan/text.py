@@ -146,10 +146,9 @@ def summary_line(plan):
     """The plan in one sentence."""
     summary = plan["summary"]
     counts, nodes = summary["objects"], summary["nodes"]
-    parts = [
-        f"{counts['created']} created, {counts['changed']} changed, {counts['deleted']} deleted, {counts['unchanged']} unchanged"
-    ]
-    parts[0] = f"objects: {parts[0]}" + (f", {counts['foreign']} foreign" if counts["foreign"] else "")
+    kept = [action for action in counts if action != "foreign" or counts[action]]
+    listed = "not known" if None in counts.values() else ", ".join(f"{counts[action]} {action}" for action in kept)
+    parts = [f"objects: {listed}"]
     told = [
         f"{nodes[effect]} {word(effect)}"
         for effect in ("reboot", "drain", "device_plugin_restart", "unknown", "nothing")

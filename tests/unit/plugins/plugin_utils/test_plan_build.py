@@ -217,6 +217,14 @@ def test_a_node_that_cannot_be_reached_stops_and_is_unknown():
     assert plan["nodes"][1]["effect"] == "unknown" and plan["summary"]["minutes"] is None and plan["changes"] is None
 
 
+def test_objects_that_were_not_compared_are_not_known_instead_of_none():
+    plan = planned(objects=None, failures={"preflight": "no connection"})
+    assert set(plan["summary"]["objects"].values()) == {None} and plan["changes"] is None
+    assert {"what": "objects", "reason": "no connection"} in plan["unknown"]
+    assert text.summary_line(plan).startswith("objects: not known; nodes: ")
+    assert text.summary_line(planned()).startswith("objects: 0 created, 0 changed, 0 deleted, 1 unchanged; nodes: ")
+
+
 def test_no_state_of_the_cluster_is_unknown_for_every_node():
     plan = planned(
         state=None, drains=None, objects=None, prepared=None, failures={"cluster": "HTTP status 0: no answer"}
