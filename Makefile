@@ -84,6 +84,7 @@ builders: .venv/test ## Boot images made by initramfs-tools and dracut in a Debi
 
 benchmark: .venv/test ## Measure (docs/benchmarks.md)
 	python tests/benchmarks/gid_tables.py
+	python tests/benchmarks/apply_objects.py
 
 benchmark-tests: .venv/test ## Tests of the benchmarks themselves; they judge no times
 	pytest -q tests/benchmarks
