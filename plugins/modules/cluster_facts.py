@@ -97,7 +97,6 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maint
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
     Api,
     ApiError,
-    KindNotServed,
     dynamic_transport,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
@@ -158,13 +157,6 @@ def cluster_facts(module):
     return {**found, "reason": None if found["version"] else "the server's version is not readable"}, api
 
 
-def list_of(api, api_version, kind):
-    try:
-        return api.list_items(api.path(api_version, kind))
-    except KindNotServed:
-        return []
-
-
 def rdma_mode_owners(node, pools):
     """The pools that set rdmaMode for a node.
 
@@ -208,8 +200,8 @@ def hosts_facts(api, cluster, hosts):
     reason, nodes, pools = cluster["reason"], [], []
     if api:
         try:
-            nodes = list_of(api, "v1", "Node")
-            pools = list_of(api, "sriovnetwork.openshift.io/v1", "SriovNetworkPoolConfig")
+            nodes = api.list_kind("v1", "Node")
+            pools = api.list_kind("sriovnetwork.openshift.io/v1", "SriovNetworkPoolConfig")
         except ApiError as error:
             api, reason = None, f"HTTP status {error.status}: {error.message}"
             cluster["reason"] = reason

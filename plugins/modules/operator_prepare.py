@@ -192,16 +192,6 @@ DRIVERS = ("", "secret", "secrets")
 UNKNOWN = {"latest": None, "deployed": None}
 
 
-def read_or_none(api, path):
-    """The object at a path, None when it is not there."""
-    try:
-        return api.get(path)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return None
-
-
 def look(api, params, driver):
     """What decides, in five requests: ``{kubernetes, release, nfd}``; release None when Helm keeps it elsewhere."""
     release = None
@@ -209,7 +199,7 @@ def look(api, params, driver):
         selector = releases.SELECTOR.format(params["release"])
         secrets = api.list_items(f"/api/v1/namespaces/{params['namespace']}/secrets", [("labelSelector", selector)])
         release = releases.state([s for s in secrets if s.get("type") == "helm.sh/release.v1"])
-    known = [nfd.RULE_CRD] if read_or_none(api, f"{CRD_PATH}/{nfd.RULE_CRD}") else []
+    known = [nfd.RULE_CRD] if api.find(f"{CRD_PATH}/{nfd.RULE_CRD}") else []
     return {
         "kubernetes": (api.get("/version").get("gitVersion") or "").lstrip("v").partition("+")[0].partition("-")[0],
         "release": release,
@@ -327,7 +317,7 @@ def write_crds(api, rows, timeout, clock=time.monotonic, pause=time.sleep):
     deadline = clock() + timeout
     waiting = [row["name"] for row in rows if row["action"] != "none"]
     while waiting:
-        waiting = [name for name in waiting if not established(read_or_none(api, f"{CRD_PATH}/{name}"))]
+        waiting = [name for name in waiting if not established(api.find(f"{CRD_PATH}/{name}"))]
         if not waiting or clock() >= deadline:
             break
         pause(0.5)
@@ -397,7 +387,7 @@ def run(module, api):
             warnings += warned
             if action != "none" and not mistakes:
                 wanted = chart_crds(chart, values)
-                live = {row["name"]: read_or_none(api, f"{CRD_PATH}/{row['name']}") for row in wanted}
+                live = {row["name"]: api.find(f"{CRD_PATH}/{row['name']}") for row in wanted}
                 rows, more = crds.plan(wanted, live, create=action == "upgrade")
                 mistakes += more
         for text in warnings:

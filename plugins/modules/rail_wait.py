@@ -150,7 +150,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, operator_log, readiness
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, flatten
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
@@ -168,26 +168,6 @@ LOGS = 24
 ATTACHMENT = ("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition")
 
 
-def read_one(api, api_version, kind, namespace, name):
-    """The object, or None when it or its kind is not there."""
-    try:
-        return api.get(api.path(api_version, kind, namespace, name))
-    except KindNotServed:
-        return None
-    except ApiError as error:
-        if error.status == 404:
-            return None
-        raise
-
-
-def read_all(api, api_version, kind, namespace=None):
-    """All objects of a kind; none when the kind is not served (yet)."""
-    try:
-        return api.list_items(api.path(api_version, kind, namespace))
-    except KindNotServed:
-        return []
-
-
 def snapshot(api, objects):
     """What readiness.layout_pending wants to know, with one list for each kind and namespace."""
     spaces = {n for n, _name, _obj in readiness.attachments_wanted(objects)}
@@ -196,19 +176,19 @@ def snapshot(api, objects):
         (o["apiVersion"], o["kind"], o["metadata"].get("namespace")) for o in objects if o["kind"] in readiness.POOLS
     }
     return {
-        "nodes": read_all(api, "v1", "Node"),
+        "nodes": api.list_kind("v1", "Node"),
         "states": {
-            readiness.name_of(s): s for namespace in policies for s in read_all(api, *NODE_STATE, namespace=namespace)
+            readiness.name_of(s): s for namespace in policies for s in api.list_kind(*NODE_STATE, namespace=namespace)
         },
         "attachments": {
             (namespace, readiness.name_of(a)): a
             for namespace in spaces
-            for a in read_all(api, *ATTACHMENT, namespace=namespace)
+            for a in api.list_kind(*ATTACHMENT, namespace=namespace)
         },
         "pools": {
             (kind, readiness.name_of(p)): p
             for api_version, kind, namespace in pools
-            for p in read_all(api, api_version, kind, namespace)
+            for p in api.list_kind(api_version, kind, namespace)
         },
     }
 
@@ -219,10 +199,10 @@ def left_of(api, params):
     homes = sorted({layout["namespaces"]["operator"] for layout in layouts})
     spaces = sorted({layout["namespaces"]["networks"] for layout in layouts})
     found = {
-        "nodes": read_all(api, "v1", "Node"),
-        "states": {readiness.name_of(s): s for home in homes for s in read_all(api, *NODE_STATE, namespace=home)},
+        "nodes": api.list_kind("v1", "Node"),
+        "states": {readiness.name_of(s): s for home in homes for s in api.list_kind(*NODE_STATE, namespace=home)},
         "attachments": {
-            (space, readiness.name_of(a)): a for space in spaces for a in read_all(api, *ATTACHMENT, namespace=space)
+            (space, readiness.name_of(a)): a for space in spaces for a in api.list_kind(*ATTACHMENT, namespace=space)
         },
     }
     return readiness.leftovers(layouts, params["host_addresses"], found)
@@ -233,16 +213,16 @@ def look(api, params, objects):
     api.forget_kinds()
     if params["state"] == "absent":
         return left_of(api, params)
-    crds = {name: read_one(api, CRD, "CustomResourceDefinition", None, name) for name in params["crds"]}
+    crds = {name: api.find_named(CRD, "CustomResourceDefinition", None, name) for name in params["crds"]}
     pending = readiness.crds_pending(params["crds"], crds)
     for obj in objects:
         if obj["kind"] == "NicClusterPolicy":
-            live = read_one(api, obj["apiVersion"], obj["kind"], None, obj["metadata"]["name"])
+            live = api.find_named(obj["apiVersion"], obj["kind"], None, obj["metadata"]["name"])
             pending += readiness.cluster_policy_pending(obj, live)
     for namespace in params["daemon_sets_in"]:
         policies = any(obj["kind"] == "SriovNetworkNodePolicy" for obj in objects)
         idle = () if policies else readiness.IDLE_WITHOUT_POLICIES
-        pending += readiness.daemon_sets_pending(read_all(api, "apps/v1", "DaemonSet", namespace), idle)
+        pending += readiness.daemon_sets_pending(api.list_kind("apps/v1", "DaemonSet", namespace), idle)
     if params["layouts"]:
         pending += readiness.layout_pending(
             objects, params["layouts"], params["host_addresses"], snapshot(api, objects)

@@ -162,15 +162,34 @@ class Api:
             if not token:
                 return items
 
+    def find(self, path, attempts=None):
+        """The object at a path, None when it is not there."""
+        try:
+            return self.request("GET", path, attempts=attempts)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None
+
+    def find_named(self, api_version, kind, namespace, name):
+        """An object, None when it is not there or its kind is not served (yet)."""
+        try:
+            return self.find(self.path(api_version, kind, namespace, name))
+        except KindNotServed:
+            return None
+
+    def list_kind(self, api_version, kind, namespace=None, query=()):
+        """All objects of a kind; none when the kind is not served (yet)."""
+        try:
+            path = self.path(api_version, kind, namespace)
+        except KindNotServed:
+            return []
+        return self.list_items(path, query)
+
     def _resources(self, api_version):
         if api_version not in self._served:
             root = "/api/" if "/" not in api_version else "/apis/"
-            try:
-                answer = self.get(root + api_version)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
-                answer = {}
+            answer = self.find(root + api_version) or {}
             self._served[api_version] = {
                 r["kind"]: r for r in answer.get("resources") or [] if "/" not in r.get("name", "/")
             }

@@ -144,11 +144,7 @@ def read_live(api, objects):
     for (api_version, kind, namespace), positions in groups.items():
         if len(positions) == 1:
             name = objects[positions[0]]["metadata"]["name"]
-            try:
-                live[positions[0]] = api.get(api.path(api_version, kind, namespace, name))
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            live[positions[0]] = api.find(api.path(api_version, kind, namespace, name))
             continue
         found = {i["metadata"]["name"]: i for i in api.list_items(api.path(api_version, kind, namespace))}
         for position in positions:

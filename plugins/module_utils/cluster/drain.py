@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -75,20 +75,7 @@ class Progress:
 
 
 def read_or_none(api, path):
-    try:
-        return api.request("GET", path, attempts=TRIES)
-    except ApiError as error:
-        if error.status == 404:
-            return None
-        raise
-
-
-def list_kind(api, kind, query=()):
-    """All objects of a kind; none where the kind is not served."""
-    try:
-        return api.list_items(api.path(*kind), query)
-    except KindNotServed:
-        return []
+    return api.find(path, attempts=TRIES)
 
 
 def pods_of(api, name):
@@ -99,8 +86,8 @@ def busy_with(api, node):
     """What the operators do on the node, see maintenance.operator_busy."""
     name = node["metadata"]["name"]
     api.forget_kinds()
-    states = list_kind(api, NODE_STATE, [("fieldSelector", f"metadata.name={name}")])
-    return maintenance.operator_busy(node, states, list_kind(api, NODE_MAINTENANCE))
+    states = api.list_kind(*NODE_STATE, query=[("fieldSelector", f"metadata.name={name}")])
+    return maintenance.operator_busy(node, states, api.list_kind(*NODE_MAINTENANCE))
 
 
 def change_node(api, progress, node, patch):

@@ -12,7 +12,7 @@ The number of requests does not depend on the number of objects, but for pages o
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 
 # The server leaves finished pods and those without a node out: no drain ever meets them.
 PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
@@ -23,17 +23,9 @@ STATUS_FIELDS = ("interfaces", "system", "syncStatus", "lastSyncError")
 
 
 def node_row(node):
-    """``{name, labels, unschedulable, ready, names}``; names are those by which an inventory may call the node."""
-    meta, labels = maintenance.metadata(node), maintenance.metadata(node).get("labels") or {}
-    addresses = [row.get("address") for row in (node.get("status") or {}).get("addresses") or []]
-    names = [meta.get("name"), labels.get("kubernetes.io/hostname"), *addresses]
-    return {
-        "name": meta.get("name"),
-        "labels": labels,
-        "unschedulable": maintenance.cordoned(node),
-        "ready": maintenance.is_ready(node),
-        "names": list(dict.fromkeys(name for name in names if name)),
-    }
+    """``{name, labels, unschedulable}``."""
+    meta = maintenance.metadata(node)
+    return {"name": meta.get("name"), "labels": meta.get("labels") or {}, "unschedulable": maintenance.cordoned(node)}
 
 
 def state_row(state):
@@ -101,9 +93,7 @@ class Reader:
     def list(self, part, api_version, kind, namespace=None, query=()):
         """Objects of a kind, None when they cannot be read. A kind that is not served has none."""
         try:
-            return self.api.list_items(self.api.path(api_version, kind, namespace), query)
-        except KindNotServed:
-            return []
+            return self.api.list_kind(api_version, kind, namespace, query)
         except ApiError as error:
             answer = "no answer" if error.status == 0 else f"HTTP status {error.status}"
             self.unknown[part] = f"{answer}: {error.message}"

@@ -18,7 +18,6 @@ from __future__ import annotations
 import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import foreign
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import KindNotServed
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import (
     InputError,
     PartialFailure,
@@ -67,12 +66,9 @@ def list_live(api, kinds):
     """[object] of all kinds; a kind that is not served has none."""
     found = []
     for entry in kinds:
-        try:
-            path = api.path(entry["api_version"], entry["kind"], entry.get("namespace"))
-        except KindNotServed:
-            continue
         known = {"apiVersion": entry["api_version"], "kind": entry["kind"]}
-        found += [{**known, **item} for item in api.list_items(path)]
+        items = api.list_kind(entry["api_version"], entry["kind"], entry.get("namespace"))
+        found += [{**known, **item} for item in items]
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 
 SRIOV, CNI, IPAM = "sriovnetwork.openshift.io/v1", "k8s.cni.cncf.io/v1", "nv-ipam.nvidia.com/v1alpha1"
 # part: (API version, kind, whether it is looked for in the operator's namespace only)
@@ -126,22 +126,13 @@ def _part(name, rows, prefixes):
 
 def _listed(api, name, namespace):
     version, kind, ours = PARTS[name]
-    try:
-        path = api.path(version, kind, namespace if ours else None)
-    except KindNotServed:
-        return []
-    return api.list_items(path, SANDBOX_EVENTS if name == "events" else ())
+    return api.list_kind(version, kind, namespace if ours else None, SANDBOX_EVENTS if name == "events" else ())
 
 
 def _nic_ids(api, namespace):
     """The lines of ConfigMap supported-nic-ids: ``vendor PF VF``, ids in hexadecimal. None when it is not there."""
-    try:
-        found = api.get(api.path("v1", "ConfigMap", namespace, NIC_IDS))
-    except ApiError as error:
-        if error.status == 404:
-            return None
-        raise
-    return sorted((found.get("data") or {}).values())
+    found = api.find(api.path("v1", "ConfigMap", namespace, NIC_IDS))
+    return None if found is None else sorted((found.get("data") or {}).values())
 
 
 def read(api, namespace, prefixes=(), parts=None):

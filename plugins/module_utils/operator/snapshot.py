@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import nfd, releases
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -16,34 +16,9 @@ POLICY_NAME = "nic-cluster-policy"
 PARTS = ("crds", "deployments", "config", "policies", "daemon_sets", "pods", "nodes", "release", "nfd")
 
 
-def get(api, path):
-    try:
-        return api.get(path)
-    except ApiError as error:
-        if error.status != 404:
-            raise
-        return None
-
-
-def items(api, api_version, kind, namespace=None):
-    """All objects of a kind; none when the kind is not served (yet)."""
-    try:
-        return api.list_items(api.path(api_version, kind, namespace))
-    except KindNotServed:
-        return []
-
-
-def one(api, api_version, kind, namespace, name):
-    """The object; None when it or its kind is not there."""
-    try:
-        return get(api, api.path(api_version, kind, namespace, name))
-    except KindNotServed:
-        return None
-
-
 def policies_of(api):
     """The one NicClusterPolicy that the operator serves, as a list: rights may be limited to its name."""
-    found = one(api, *POLICY, namespace=None, name=POLICY_NAME)
+    found = api.find_named(*POLICY, namespace=None, name=POLICY_NAME)
     return [found] if found else []
 
 
@@ -60,13 +35,13 @@ def read(api, namespace, crds=(), parts=(), release="network-operator", tolerant
     :param tolerant: whether a part that is refused (403) or fails leaves the others readable; else ApiError is raised.
     """
     readers = {
-        "crds": lambda: {name: get(api, f"{CRD}/{name}") for name in crds},
-        "deployments": lambda: items(api, "apps/v1", "Deployment", namespace),
-        "config": lambda: one(api, *CONFIG, namespace=namespace, name="default"),
+        "crds": lambda: {name: api.find(f"{CRD}/{name}") for name in crds},
+        "deployments": lambda: api.list_kind("apps/v1", "Deployment", namespace),
+        "config": lambda: api.find_named(*CONFIG, namespace=namespace, name="default"),
         "policies": lambda: policies_of(api),
-        "daemon_sets": lambda: items(api, "apps/v1", "DaemonSet", namespace),
-        "pods": lambda: items(api, "v1", "Pod", namespace),
-        "nodes": lambda: items(api, "v1", "Node"),
+        "daemon_sets": lambda: api.list_kind("apps/v1", "DaemonSet", namespace),
+        "pods": lambda: api.list_kind("v1", "Pod", namespace),
+        "nodes": lambda: api.list_kind("v1", "Node"),
         "release": lambda: release_of(api, namespace, release),
         "nfd": lambda: nfd.instances(api.list_items("/apis/apps/v1/daemonsets")),
     }

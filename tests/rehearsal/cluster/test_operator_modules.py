@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
 from ansible_collections.railyard.rdma.plugins.modules import operator_prepare, operator_ready
 
 CHART = Path(__file__).parents[3] / "rehearsal" / "charts" / "network-operator"
@@ -316,23 +316,18 @@ def test_a_wrong_expectation_is_refused(cluster, capsys, wrong):
     assert "sriov_config" in ready(cluster, capsys, sriov_config=wrong)["msg"]
 
 
-class Flaky:
+class Flaky(Api):
     """An API that does not answer for a while."""
 
     def __init__(self, api, refusals, status=0):
-        self.api, self.left, self.status, self.forget_kinds = api, refusals, status, api.forget_kinds
+        super().__init__(None)
+        self.api, self.left, self.status = api, refusals, status
 
-    def get(self, path, query=()):
+    def request(self, *words, **more):
         if self.left:
             self.left -= 1
             raise ApiError(self.status, "the API server does not answer")
-        return self.api.get(path, query)
-
-    def list_items(self, path, query=()):
-        return self.api.list_items(path, query)
-
-    def path(self, *words, **more):
-        return self.api.path(*words, **more)
+        return self.api.request(*words, **more)
 
 
 def test_a_server_that_comes_back_is_waited_for(cluster):

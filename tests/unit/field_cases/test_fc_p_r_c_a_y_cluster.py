@@ -11,6 +11,7 @@ import json
 import field_cluster as field
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, maintenance, prune, readiness
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api
 from ansible_collections.railyard.rdma.plugins.modules import rail_wait
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_model
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
@@ -26,13 +27,13 @@ def found(rule_id, state=None, intent=None):
 def wait_for(states, pods=(), budgets=()):
     """What a wait says at its end about nodes in these states."""
 
-    class Api:
+    class Fake(Api):
         def list_items(self, path, query=()):
             if path.endswith("/pods"):
                 return [] if "labelSelector" in dict(query) else list(pods)
             return list(budgets) if "poddisruptionbudgets" in path else []
 
-        def request(self, method, path, attempts=None):
+        def request(self, method, path, query=(), attempts=None):
             return {"metadata": {"name": path.rpartition("/")[2]}, "spec": {"unschedulable": True}}
 
     policy = {"apiVersion": "sriovnetwork.openshift.io/v1", **field.policy()}
@@ -44,7 +45,7 @@ def wait_for(states, pods=(), budgets=()):
     }
     hosts = {"hosts": list(states), "resources": []}
     pending = readiness.layout_pending([policy], [hosts], {}, snapshot)
-    return rail_wait.explained(Api(), pending, [policy], [])
+    return rail_wait.explained(Fake(None), pending, [policy], [])
 
 
 # FC-29
