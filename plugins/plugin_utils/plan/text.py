@@ -18,7 +18,8 @@ MOST_ROWS, MOST_FIELDS = 60, 20
 
 def clean(value, longest=LONGEST):
     """Text of others on one line, without characters that steer a terminal or turn the reading direction."""
-    text = "".join(" " if c in "\r\n\t" else c for c in str(value))
+    # The line and paragraph separators of Unicode break lines too.
+    text = "".join(" " if c in "\r\n\t\u2028\u2029" else c for c in str(value))
     text = "".join(c for c in text if unicodedata.category(c)[0] != "C")
     return text if len(text) <= longest else text[: longest - 1] + "…"
 

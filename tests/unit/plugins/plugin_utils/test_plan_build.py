@@ -18,7 +18,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.build import Se
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.estimate import Minutes
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.node_side import prepared
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.operator_change import operator_change
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 PCI = "0000:0c:00.0"
@@ -372,8 +372,11 @@ def test_hostile_names_stay_text():
 
 
 @given(st.text(max_size=60))
+@example("\u2028")
+@example("\u2029|")
 def test_any_name_stays_text(value):
     harmless(markdown.markdown(hostile_plan(value)))
+    assert all(len(line.splitlines()) <= 1 for line in text.text_lines(hostile_plan(value)))
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=80))
