@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 from ansible_collections.railyard.rdma.plugins.plugin_utils import preflight
 from ansible_collections.railyard.rdma.plugins.plugin_utils.hosts import host_values
-from ansible_collections.railyard.rdma.plugins.plugin_utils.verify_pods import LABEL, pod_name, pods
 
 FITTING = {"kubernetes.core": "6.6.0", "ansible.posix": "2.2.2", "ansible.utils": "6.1.1"}
 
@@ -83,51 +82,6 @@ def test_versions_of_real_collections_and_of_none():
 @pytest.mark.parametrize(("text", "value"), [("26.7.0-rc.2", (26, 7, 0)), ("5.1", (5, 1, 0)), ("devel", (0, 0, 0))])
 def test_numbers_of_a_version(text, value):
     assert preflight.numbers(text) == value
-
-
-LAYOUT = {
-    "hosts": ["gpu-1", "GPU_2.example"],
-    "namespaces": {"networks": "rails"},
-    "pod": {
-        "namespace": "jobs",
-        "annotations": {"k8s.v1.cni.cncf.io/networks": "a,b"},
-        "resources": {"nvidia.com/rdma-vf": "2"},
-        "host_network": False,
-    },
-}
-OPTIONS = {"image": "busybox", "command": ["sleep", "1"], "tolerations": [{"key": "nvidia.com/gpu"}], "ipc_lock": False}
-NODES = [{"metadata": {"name": "10.0.0.1", "labels": {}}, "status": {"addresses": [{"address": "10.0.0.1"}]}}]
-
-
-def test_test_pods_carry_what_the_layout_says():
-    first, second = pods({"layouts": [LAYOUT]}, NODES, {"gpu-1": "10.0.0.1"}, OPTIONS)
-    assert (first["host"], first["node"], second["node"]) == ("gpu-1", "10.0.0.1", None)
-    pod = first["pod"]
-    assert pod["metadata"]["namespace"] == "jobs"
-    assert pod["metadata"]["annotations"] == LAYOUT["pod"]["annotations"]
-    container = pod["spec"]["containers"][0]
-    assert container["resources"] == {"requests": {"nvidia.com/rdma-vf": "2"}, "limits": {"nvidia.com/rdma-vf": "2"}}
-    assert "capabilities" not in container["securityContext"]
-    assert "hostNetwork" not in pod["spec"]
-    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
-        "nodeSelectorTerms"
-    ]
-    assert terms[0]["matchFields"][0]["values"] == ["10.0.0.1"]
-    assert LABEL in pod["metadata"]["labels"]
-
-
-def test_test_pods_of_the_host_network_and_with_ipc_lock():
-    layout = {**LAYOUT, "pod": {**LAYOUT["pod"], "host_network": True}}
-    pod = pods({"layouts": [layout]}, NODES, {}, {**OPTIONS, "ipc_lock": True})[0]["pod"]
-    assert pod["spec"]["hostNetwork"] is True
-    assert pod["spec"]["containers"][0]["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
-
-
-def test_pod_names_are_labels_and_differ():
-    names = [pod_name(h) for h in ("gpu-1", "gpu.1", "GPU-1", "x" * 80, "x" * 81)]
-    assert names[0] == "railyard-verify-gpu-1"
-    assert len(set(names)) == 5
-    assert all(len(n) <= 63 and n.replace("-", "").isalnum() and n == n.lower() for n in names)
 
 
 def test_host_values_of_hosts_with_and_without_facts():
