@@ -1,0 +1,5 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The NCCL test: its jobs, the environment that it runs with, and what its output says. Functions without I/O."""
