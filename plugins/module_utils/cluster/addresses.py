@@ -4,7 +4,8 @@
 
 """Addresses of a pod's interfaces from the probe's records: from ``ip`` where the image has it, else from /proc.
 
-An address is ``{address, prefix, family: "ipv4"|"ipv6", scope: "global"|"link"|"host"|…, dynamic, tentative}``.
+An address is ``{address, prefix, family: "ipv4"|"ipv6", scope: "global"|"link"|"host"|…, dynamic, tentative,
+dadfailed}``. An address that failed duplicate address detection is tentative for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PERMANENT, _TENTATIVE, _DADFAILED = 0x80, 0x40, 0x08
 _SCOPES = {0x00: "global", 0x10: "host", 0x20: "link", 0x40: "site"}
 
 
-def _address(text, prefix, family, scope, dynamic, tentative):
+def _address(text, prefix, family, scope, dynamic, tentative, dadfailed=False):
     return {
         "address": text,
         "prefix": prefix,
@@ -27,6 +28,7 @@ def _address(text, prefix, family, scope, dynamic, tentative):
         "scope": scope,
         "dynamic": dynamic,
         "tentative": tentative,
+        "dadfailed": dadfailed,
     }
 
 
@@ -57,6 +59,7 @@ def from_ip(lines):
                 scope,
                 "dynamic" in words,
                 "tentative" in words or "dadfailed" in words,
+                "dadfailed" in words,
             )
         )
     return found
@@ -83,6 +86,7 @@ def from_if_inet6(lines):
                 _SCOPES.get(scope & 0xF0),
                 not flags & _PERMANENT,
                 bool(flags & (_TENTATIVE | _DADFAILED)),
+                bool(flags & _DADFAILED),
             )
         )
     return found
@@ -154,7 +158,7 @@ def pending(netdevs, placeholders):
     """
     for name, entry in sorted(netdevs.items()):
         rows = [row for row in entry.get("addresses") or [] if row["scope"] == "global"]
-        waiting = [row["address"] for row in rows if row["tentative"]]
+        waiting = [row["address"] for row in rows if row["tentative"] and not row.get("dadfailed")]
         if waiting:
             return f"{waiting[0]} of {name} is tentative"
         held = [row["address"] for row in rows if any(ipaddress.ip_address(row["address"]) in p for p in placeholders)]

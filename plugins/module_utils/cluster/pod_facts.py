@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import addresses, probe
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import addresses, pod_process, pod_routes, probe
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.probe_tree import ProbeTree
 from ansible_collections.railyard.rdma.plugins.module_utils.host import pci
 from ansible_collections.railyard.rdma.plugins.module_utils.netns import netns_mode
@@ -21,9 +21,10 @@ def pod_facts(output):
     """Facts of a pod.
 
     :param output: what the probe printed.
-    :returns: ``{netns_mode, devices, netdevs, device_files, memlock_kib, addresses_unknown, reasons}``. Each
-        port has ``gid_index``, the row that an application should use (None: there is none). ``reasons`` says why a
-        value is None. ``addresses_unknown`` lists the IPv4 addresses of which the image cannot tell the interface.
+    :returns: ``{netns_mode, devices, netdevs, routing, device_files, memlock, gpus, environment, addresses_unknown,
+        reasons}``. Each port has ``gid_index``, the row that an application should use (None: there is none).
+        ``reasons`` says why a value is None. ``addresses_unknown`` lists the IPv4 addresses of which the image cannot
+        tell the interface.
     :raises ProbeError: the output is cut, or is not the probe's.
     """
     tree = ProbeTree(probe.parse_records(output))
@@ -39,24 +40,29 @@ def pod_facts(output):
             "the image has no 'ip', and several interfaces share a subnet: no interface is known for "
             + ", ".join(homeless)
         )
-    devices = read_devices(tree, names, {})
+    devices, everywhere = read_devices(tree, names, {}), {}
     for device in devices.values():
         for port in device["ports"].values():
             port["gid_index"] = best_gid_index(port["gids"])
-    files = tree.names("/dev/infiniband") if tree.state("/dev/infiniband") == probe.DIR else None
-    if files is None:
+    if tree.state("/dev/infiniband") != probe.DIR:
         reasons["device_files"] = "/dev/infiniband is not there: no device plugin gave the pod an RDMA device"
-    memlock = memory_lock(tree)
-    if memlock is None:
-        reasons["memlock_kib"] = "the image's shell has no 'ulimit -l'"
+    memlock = pod_process.memory_lock(tree)
+    if memlock["soft_kib"] is None:
+        reasons["memlock"] = "the image's shell has no 'ulimit -l'"
+    gpus, no_gpus = pod_process.gpus(tree)
+    if no_gpus:
+        reasons["gpus"] = no_gpus
     mode = tree.text(netns_mode.LIVE_FILE)
     shared = None if mode is None else netns_mode.parse_boolean(mode)
     return {
         "netns_mode": None if shared is None else "shared" if shared else "exclusive",
         "devices": devices,
-        "netdevs": {name: netdev(tree, name, found.get(name, [])) for name in names or []},
-        "device_files": files,
-        "memlock_kib": memlock,
+        "netdevs": {name: netdev(tree, name, found.get(name, []), everywhere) for name in names or []},
+        "routing": pod_routes.routing(tree),
+        "device_files": None if "device_files" in reasons else pod_process.device_files(tree),
+        "memlock": memlock,
+        "gpus": gpus,
+        "environment": pod_process.environment(tree),
         "addresses_unknown": homeless,
         "reasons": reasons,
     }
@@ -74,16 +80,8 @@ def pod_addresses(tree):
     return found, homeless
 
 
-def memory_lock(tree):
-    """Locked memory that a process in the pod may have: KiB, "unlimited", or None when the shell does not tell."""
-    text = "".join(tree.lines("memlock")).strip()
-    if text == "unlimited":
-        return text
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 32 else None
-
-
-def netdev(tree, name, entries):
-    """One interface of the pod."""
+def netdev(tree, name, entries, everywhere):
+    """One interface of the pod, with the sysctls as they take effect in its network namespace."""
     base = f"{NET}/{name}"
     device = base + "/device"
     function = pci.describe_function(tree, tree.inside(device) if tree.state(device) == probe.LINK else "")
@@ -96,5 +94,5 @@ def netdev(tree, name, entries):
         "ifindex": tree.integer(base + "/ifindex"),
         "iflink": tree.integer(base + "/iflink"),
         "addresses": entries,
-        "sysctls": read_sysctls(tree, name),
+        "sysctls": read_sysctls(tree, name, everywhere),
     }

@@ -17,6 +17,9 @@ No content can look like a record, since every line of it starts with a bar, and
 a file counts as unreadable: unknown is the safe reading.
 ``grep`` finds the rows that hold a GID in one go, since ``read`` takes a system call for each character; without it, or
 when it meets a file that it cannot read, every row is read one by one.
+Whether a device file can be used is found out by opening it: the device cgroup and the kernel's own check of the network
+namespace refuse what the mode allows. ``true <> FILE`` opens for reading and writing, and a failed redirection of
+``true``, which is no special built-in, does not end the shell (POSIX, 2.8.1).
 A zero GID row has no readable attributes (drivers/infiniband/core/sysfs.c answers EINVAL), so these are not even tried.
 """
 
@@ -64,15 +67,40 @@ f /sys/module/ib_core/parameters/netns_mode
 n $S/net
 n $S/infiniband
 n /dev/infiniband
-printf '@ ok memlock\n|%s\n' "$(ulimit -l 2>/dev/null)"
+for x in "$R"/dev/infiniband/uverbs* "$R"/dev/infiniband/rdma_cm; do [ -e "$x" ] || continue
+i=${x##*/}
+v=$( { true <>"$x"; } 2>&1 ) && v=yes
+printf '@ ok open/%s\n|%s\n' "$i" "${v##*: }"
+f "$S/infiniband_verbs/$i/ibdev"
+done
+printf '@ ok memlock\n|%s\n|%s\n' "$(ulimit -l 2>/dev/null)" "$(ulimit -H -l 2>/dev/null)"
+w '@ ok status'
+while IFS= read -r l; do case $l in Cap*|Uid*|Secc*) w "|$l";; esac; done 2>/dev/null </proc/self/status
+w '@ ok env'
+env 2>/dev/null | while IFS= read -r l; do case $l in NCCL_*|UCX_*) w "|$l";; esac; done
 for k in net/if_inet6 net/fib_trie net/route; do f /proc/$k; done
-if [ -z "$R" ] && command -v ip >/dev/null; then w '@ ok ip'
-ip -o addr 2>/dev/null | while IFS= read -r l; do w "|$l"; done
+u() {
+w "@ ok $1"; shift
+"$@" 2>/dev/null | { j=0; while [ $j -lt 999 ] && IFS= read -r l; do w "|$l"; j=$((j+1)); done; }
+}
+if [ -z "$R" ] && command -v ip >/dev/null; then
+u ip ip -o addr
+for k in 4 6; do
+u rule$k ip -$k rule
+u route$k ip -$k route show table all
+done
 else w '@ absent ip'; fi
+P=/proc/driver/nvidia/gpus
+n $P
+for x in "$R"$P/*; do [ ! -e "$x" ] || f "$P/${x##*/}/information"; done
+n /dev/dri
+for x in "$R"/dev/dri/renderD*; do [ ! -e "$x" ] || p "$S/drm/${x##*/}/device"; done
+w '@ ok nvidia'
+for x in "$R"/dev/nvidia[0-9]*; do [ ! -e "$x" ] || w "|${x##*/}"; done
 C=/proc/sys/net/ipv
 y() {
-g "${C}4/conf/$1" 'arp_ignore arp_announce rp_filter'
-g "${C}6/conf/$1" 'disable_ipv6 accept_ra forwarding'
+g "${C}4/conf/$1" 'arp_ignore arp_announce rp_filter arp_filter accept_local'
+g "${C}6/conf/$1" 'disable_ipv6 accept_ra accept_ra_defrtr forwarding autoconf'
 }
 y all
 for e in "$R"$S/net/*; do [ -d "$e" ] || continue

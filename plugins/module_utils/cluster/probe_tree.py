@@ -68,6 +68,10 @@ class ProbeTree(Tree):
         state, lines = self._records.get(path, (None, []))
         return sorted(lines) if state == probe.DIR else sorted(self._children.get(path, ()))
 
+    def paths(self, prefix):
+        """All record names that start with ``prefix``, sorted."""
+        return sorted(path for path in self._records if path.startswith(prefix))
+
     def rows(self, path):
         return sorted((name for name in self.names(path) if name.isascii() and name.isdigit()), key=int)
 

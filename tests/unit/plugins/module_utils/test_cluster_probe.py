@@ -51,6 +51,7 @@ class Root:
             "proc/net/fib_trie": "Local:\n  |-- 192.168.0.5\n     /32 host LOCAL\n",
             "proc/net/route": "Iface\tDestination\nnet1\t0000A8C0\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n",
             "dev/infiniband/uverbs20": "",
+            "sys/class/infiniband_verbs/uverbs20/ibdev": "mlx5_20\n",
         }.items():
             self.write(name, text)
         for index in range(8):
@@ -124,7 +125,7 @@ def test_every_shell_reads_the_same(root, shell):
     ]
     assert port["gid_index"] == 3
     assert found["netns_mode"] == "shared"
-    assert found["device_files"] == ["uverbs20"]
+    assert found["device_files"] == {"uverbs20": {"device": "mlx5_20", "opens": True, "reason": None}}
     assert found["netdevs"]["net1"]["parent_pci"] == "0000:0c:00.0"
 
 
@@ -306,13 +307,42 @@ known_paths = st.sampled_from(
         "/proc/net/fib_trie",
         "/dev/infiniband",
         "memlock",
+        "status",
+        "env",
+        "nvidia",
         "ip",
+        "rule4",
+        "rule6",
+        "route4",
+        "open/uverbs0",
+        "/sys/class/infiniband_verbs/uverbs0/ibdev",
+        "/proc/driver/nvidia/gpus",
+        "/proc/driver/nvidia/gpus/0000:0f:00.0/information",
+        "/dev/dri",
+        "/sys/class/drm/renderD128/device",
     ]
 )
 odd_line = st.one_of(
     st.text(st.characters(blacklist_characters="\n"), max_size=30),
     st.sampled_from(
-        ["mlx5_0", "net1", "3", "/sys/devices/pci0000:00/0000:0c:00.0", "1: eth0 inet 1.2.3.4/8", "9" * 400, V4]
+        [
+            "mlx5_0",
+            "net1",
+            "3",
+            "/sys/devices/pci0000:00/0000:0c:00.0",
+            "1: eth0 inet 1.2.3.4/8",
+            "9" * 400,
+            V4,
+            "0:\tfrom all lookup local",
+            "5: from",
+            "default via",
+            "local",
+            "CapEff: zz",
+            "NCCL_X=",
+            "renderD128",
+            "Device Minor: 0",
+            "0000:0f:00.0",
+        ]
     ),
 )
 
