@@ -94,16 +94,12 @@ from importlib import metadata
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
-    Api,
-    ApiError,
-    dynamic_transport,
-)
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
     auth_argument_spec,
-    client_for,
     is_configured,
+    transport_for,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import find_node, label_selector_matches
 
@@ -146,9 +142,8 @@ def cluster_facts(module):
     """({host, version, reason, configured} of the API server, Api or None)."""
     found = {"host": None, "version": None, "reason": None, "configured": is_configured(module.params)}
     try:
-        client = client_for(module.params)
-        api = Api(dynamic_transport(client.client), attempts=2)
-        found["host"] = client.configuration.host
+        send = transport_for(module.params)
+        api, found["host"] = Api(send, attempts=2), send.host
         found["version"] = cluster_version(api.get("/version").get("gitVersion"))
     except NoConnection as error:
         return {**found, "reason": str(error)}, None

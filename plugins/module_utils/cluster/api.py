@@ -223,7 +223,11 @@ def decoded(answer):
     kind = (getattr(answer, "headers", None) or {}).get("Content-Type") or ""
     if kind.startswith("text/plain"):
         return {TEXT: answer.data.decode("utf-8", "replace")}
-    return json.loads(answer.data)
+    try:
+        return json.loads(answer.data)
+    except ValueError as error:
+        text = "the answer is no JSON. Is this the URL of an API server, or of something in front of it?"
+        raise ApiError(0, f"{text} It begins with {answer.data[:80]!r}", hopeless=True) from error
 
 
 def dynamic_transport(client):
@@ -269,4 +273,5 @@ def dynamic_transport(client):
             raise
         return decoded(answer)
 
+    send.host = configuration.host
     return send

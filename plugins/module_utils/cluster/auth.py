@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 import sys
 import time
 import traceback
@@ -15,14 +16,13 @@ import types
 
 try:
     from ansible_collections.kubernetes.core.plugins.module_utils.args_common import AUTH_ARG_SPEC
-    from ansible_collections.kubernetes.core.plugins.module_utils.k8s.client import get_api_client
 
     IMPORT_ERROR = None
 except ImportError:
-    AUTH_ARG_SPEC, get_api_client = {}, None
+    AUTH_ARG_SPEC = {}
     IMPORT_ERROR = traceback.format_exc()
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, trouble
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, settings, trouble
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
     CONNECT_TIMEOUT,
     REQUEST_TIMEOUT,
@@ -32,6 +32,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
     dynamic_transport,
     error_from_body,
 )
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.transport import plain_transport
 
 # What says that a cluster is meant, even when it cannot be reached: environment of kubernetes.core, of every client,
 # and of a pod.
@@ -125,16 +126,31 @@ def _is_of_network(error):
     return type(error).__module__.startswith("urllib3")
 
 
-def client_for(params, attempts=FIRST_ATTEMPTS, pause=time.sleep, clock=time.monotonic):
+def no_connection(text, source, unanswered=False, tried=1, seconds=0.0):
+    """NoConnection with the advice for whoever made the connection."""
+    more = f" Tried {int(tried)} times in {seconds:.0f} s." if tried > 1 else ""
+    return NoConnection(
+        f"No connection to the Kubernetes API: {text.rstrip('.')}.{more} The connection is that of {source}. Check "
+        "kubeconfig and context (K8S_AUTH_KUBECONFIG, K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same "
+        f"names), and that the Python library kubernetes is installed for {sys.executable}.",
+        unanswered=unanswered,
+        short=text,
+    )
+
+
+def client_for(params, attempts=None, pause=time.sleep, clock=time.monotonic):
     """The client of kubernetes.core for a module's parameters. Raises NoConnection.
 
     attempts: how often a server that does not answer is tried.
     """
-    if get_api_client is None:
+    attempts = attempts or FIRST_ATTEMPTS
+    try:
+        from ansible_collections.kubernetes.core.plugins.module_utils.k8s.client import get_api_client
+    except ImportError:
         raise NoConnection(
             "The collection kubernetes.core is missing on the controller; install it with "
             "'ansible-galaxy collection install -r collections/requirements.yml'."
-        )
+        ) from None
     auth = {name: params[name] for name in AUTH_ARG_SPEC if params.get(name) is not None}
     attempt, started = 0, clock()
     looked = types.SimpleNamespace(host=None, header=None)
@@ -154,14 +170,53 @@ def client_for(params, attempts=FIRST_ATTEMPTS, pause=time.sleep, clock=time.mon
             if unanswered and attempt < attempts:
                 pause(0.5 * 2 ** (attempt - 1))
                 continue
-            more = f" Tried {attempt} times in {clock() - started:.0f} s." if attempt > 1 else ""
-            raise NoConnection(
-                f"No connection to the Kubernetes API: {text.rstrip('.')}.{more} The connection is that of {source}. Check "
-                "kubeconfig and context (K8S_AUTH_KUBECONFIG, K8S_AUTH_CONTEXT, KUBECONFIG, or the options of the same "
-                f"names), and that the Python library kubernetes is installed for {sys.executable}.",
-                unanswered=unanswered,
-                short=text,
-            ) from error
+            raise no_connection(text, source, unanswered, attempt, clock() - started) from error
+
+
+def _plain_for(params, attempts, pause, clock):
+    """Transport over urllib3 alone, None when this kind of access is left to kubernetes.core.
+
+    Until the server has answered once, its requests raise NoConnection as client_for does.
+    """
+    known = settings.plain(params)
+    if known is None:
+        return None
+    try:
+        send = plain_transport(known, lambda: (CONNECT_TIMEOUT, REQUEST_TIMEOUT))
+    except (ImportError, ssl.SSLError, ValueError, OSError):
+        return None  # A library or a certificate: kubernetes.core says what is wrong with it.
+    answered = []
+
+    def careful(*request):
+        attempt, started = 0, clock()
+        while not answered:
+            attempt += 1
+            try:
+                found = send(*request)
+            except ApiError as error:
+                if error.status not in (0, 401):
+                    answered.append(True)
+                    raise
+                unanswered = error.status == 0 and not error.hopeless
+                if unanswered and attempt < attempts:
+                    pause(0.5 * 2 ** (attempt - 1))
+                    continue
+                text = error.message.removeprefix("the API server does not answer: ")
+                raise no_connection(text, known.source, unanswered, attempt, clock() - started) from error
+            answered.append(True)
+            return found
+        return send(*request)
+
+    careful.host = known.host
+    return careful
+
+
+def transport_for(params, attempts=None, pause=time.sleep, clock=time.monotonic):
+    """Transport for a module's parameters; its attribute ``host`` is the URL of the server. Raises NoConnection, now or
+    with the first request."""
+    attempts = attempts or FIRST_ATTEMPTS
+    plain = _plain_for(params, attempts, pause, clock)
+    return plain or dynamic_transport(client_for(params, attempts, pause, clock).client)
 
 
 def dynamic_client(module):
@@ -173,8 +228,23 @@ def dynamic_client(module):
 
 
 def connect(module):
-    """Api for this module's authentication arguments."""
-    return Api(dynamic_transport(dynamic_client(module).client))
+    """Api for this module's authentication arguments; ends the module with a clear message when there is no connection."""
+
+    def fail(error):
+        module.fail_json(msg=str(error), exception=IMPORT_ERROR or traceback.format_exc())
+
+    try:
+        send = transport_for(module.params)
+    except NoConnection as error:
+        fail(error)
+
+    def told(*request):
+        try:
+            return send(*request)
+        except NoConnection as error:
+            fail(error)
+
+    return Api(told)
 
 
 def connect_later(params, **options):
@@ -187,13 +257,13 @@ def connect_later(params, **options):
     transport = []
 
     def send(method, path, query, body, content_type):
-        if not transport:
-            try:
-                transport.append(dynamic_transport(client_for(params, attempts=1).client))
-            except NoConnection as error:
-                if not error.unanswered:
-                    raise
-                raise ApiError(0, f"the API server does not answer: {error.short}") from error
-        return transport[0](method, path, query, body, content_type)
+        try:
+            if not transport:
+                transport.append(transport_for(params, attempts=1))
+            return transport[0](method, path, query, body, content_type)
+        except NoConnection as error:
+            if not error.unanswered:
+                raise
+            raise ApiError(0, f"the API server does not answer: {error.short}") from error
 
     return Api(send, **options)

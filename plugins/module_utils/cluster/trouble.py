@@ -115,14 +115,20 @@ def source_text(params):
     return f"context {context or _current_context(path)} of kubeconfig {path}"
 
 
-def _current_context(path):
-    try:
-        from kubernetes import config
+def _current_context(paths):
+    """Of several files the last one that names a context counts, as for the client of kubernetes.core."""
+    found = None
+    for path in paths.split(os.pathsep):
+        try:
+            import yaml
 
-        return config.list_kube_config_contexts(config_file=os.path.expanduser(path))[1]["name"]
-    except Exception:
-        # The file is missing or broken: that is told elsewhere.
-        return "(unknown)"
+            with open(os.path.expanduser(path), "rb") as file:
+                config = yaml.load(file, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            found = config.get("current-context") or found
+        except Exception:
+            # The file is missing or broken, or yaml is: that is told elsewhere.
+            continue
+    return found or "(unknown)"
 
 
 def token_of(configuration):

@@ -21,7 +21,7 @@ import pytest
 from aiohttp import web
 from ansible.module_utils.testing import patch_module_args
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import auth
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, dynamic_transport
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api
 
 REPO = Path(__file__).parents[3]
 CRD = {
@@ -68,7 +68,7 @@ class Cluster:
         self._log = state / "logs" / "apiserver.jsonl"
 
     def api(self):
-        return Api(dynamic_transport(auth.client_for({"kubeconfig": self.kubeconfig}).client))
+        return Api(auth.transport_for({"kubeconfig": self.kubeconfig}))
 
     def run(self, capsys, module, check=False, diff=False, **arguments):
         """What a module returns for these arguments (its JSON)."""
