@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.railyard.rdma.plugins.plugin_utils import address_pools, rail_mistakes, rail_model, rail_spec
+from ansible_collections.railyard.rdma.plugins.plugin_utils import (
+    address_pools,
+    preload,
+    rail_mistakes,
+    rail_model,
+    rail_spec,
+)
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_operator import VARIABLES
 
 
@@ -14,6 +20,7 @@ class ActionModule(ActionBase):
     """Reads the intent of the hosts on the controller and returns the rail model; see the module's documentation."""
 
     TRANSFERS_FILES = False
+    INHERITED_BY_TASKS = preload.LOADED
     _requires_connection = False
 
     def run(self, tmp=None, task_vars=None):
