@@ -25,6 +25,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate im
 from rehearsal.fleet import injections, installed
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.injections import INJECT, MODES, is_kind, keys, number, texts_only
+from rehearsal.kernel.spec import OF_A_RAIL
 
 FOLDER = Path(__file__).resolve().parents[1] / "faults"
 REQUIRED = ("name", "about", "source", "inject")
@@ -164,8 +165,9 @@ def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) 
         if "absent_rail" in changes:
             _rail_of(spec, fault, changes["absent_rail"])
             absent.add(changes.pop("absent_rail"))
-        if "silent_router" in changes:
-            _rail_of(spec, fault, changes["silent_router"])
+        for key in OF_A_RAIL:
+            if key in changes:
+                _rail_of(spec, fault, changes[key])
         result = installed.with_choices(result, changes)
     result["rails"] = [row for number, row in enumerate(spec["rails"]) if number not in absent]
     if not result["rails"]:

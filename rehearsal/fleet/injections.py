@@ -20,7 +20,7 @@ FILE_KEYS, WRITE_KEYS, COMMAND_KEYS, FILL_KEYS = (
     ("path", "content", "when"), ("path", "value"), ("argv", "when"), ("path", "leave_kib"),
 )  # fmt: skip
 NUMBERS, LOCKDOWN = (
-    ("num_vfs_max", "absent_rail", "silent_router", "dies_at_boot"),
+    ("num_vfs_max", "absent_rail", "silent_router", "dies_at_boot", "slow_rail", "cut_rail", "filtered_rail"),
     ("none", "integrity", "confidentiality"),
 )
 SPEC = (*NUMBERS, "lockdown", *installed.CHOICES, *installed.LISTS)

@@ -10,7 +10,8 @@ the last one the descriptor of the namespace may come along (SCM_RIGHTS) as in t
 decides. What DCB netlink does: ``{"op": "dcb_get" | "dcb_set_pfc", "netdev": NAME, "pfc": [0, 1, …]}``. What route netlink
 does for a child of a rail: ``{"op": "link_add", "lower": NAME, "name": NAME, "kind": "ipvlan" | "macvlan", "netns": NAME
 or process id, "mtu": N or null, "mac": MAC or null}``. And what no netlink does: ``{"op": "service_started", "service":
-NAME, "pid": N}``, by which init puts a process into the cgroup of a service.
+NAME, "pid": N}``, by which init puts a process into the cgroup of a service. What verbs do for tools/ib_write_bw:
+``verbs_start``, ``verbs_flows``, ``verbs_transfer``, ``verbs_count`` (see :mod:`.fabric`); and ``ethtool_statistics``.
 Answers: ``{"ok": true, "result": …}`` or ``{"ok": false, "errno": 16, "error": "Device or resource busy"}``.
 The caller's namespace is that of the connected process (SO_PEERCRED).
 """
@@ -29,6 +30,7 @@ import time
 from .children import Children
 from .devices import EXCLUSIVE, SHARED, Devices, Port
 from .errors import failure
+from .fabric import Fabric, transfer
 from .netdevs import Netdevs
 from .sysfs.infiniband import REMEMBERED, firmware, port_state
 
@@ -77,8 +79,15 @@ class Client:
 class Control:
     """The requests. Names of namespaces are looked up in the caller's /run/netns, as the caller would."""
 
-    def __init__(self, devices: Devices, netdevs: Netdevs, services: dict[str, int], children: Children) -> None:
+    def __init__(
+        self, devices: Devices, netdevs: Netdevs, services: dict[str, int], children: Children, fabric: Fabric
+    ) -> None:
         self.devices, self.netdevs, self.services, self.children = devices, netdevs, services, children
+        self.fabric = fabric
+
+    def gone(self, client: Client) -> None:
+        """A connection ended, and with it what its process did."""
+        self.fabric.end(id(client))
 
     def answer(self, client: Client, line: bytes) -> bytes:
         try:
@@ -195,6 +204,25 @@ class Control:
         if not re.fullmatch(r"[a-z0-9-]{1,32}", request["service"]) or not isinstance(request["pid"], int):
             raise failure(errno.EINVAL)
         self.services[request["service"]] = request["pid"]
+
+    def _verbs_start(self, client: Client, request: dict) -> dict:
+        netns = self.netdevs.netns_of_pid(client.pid)
+        return self.fabric.start(
+            id(client), netns, request["device"], int(request["gid_index"]), int(request["tclass"]) & 0xFF
+        )
+
+    def _verbs_flows(self, _client: Client, request: dict) -> dict:
+        return self.fabric.treatment(request["flow"], request["tclass"])
+
+    def _verbs_transfer(self, _client: Client, request: dict) -> dict:
+        names = ("near", "far", "seconds", "queue_pairs", "both", "pair")
+        return transfer(**{name: request[name] for name in names})
+
+    def _verbs_count(self, _client: Client, request: dict) -> None:
+        self.fabric.count(request["flow"], request.get("sent") or {}, request.get("received") or {})
+
+    def _ethtool_statistics(self, client: Client, request: dict) -> dict[str, int]:
+        return self.fabric.statistics(self.netdevs.netns_of_pid(client.pid), request["netdev"])
 
     @staticmethod
     def _privileged(client: Client) -> None:

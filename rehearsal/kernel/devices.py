@@ -51,6 +51,7 @@ class RdmaDevice:
     guid: str
     gids: GidTable
     traffic_class: int | None = None
+    counters: dict[str, int] = field(default_factory=dict)  # by the kernel's names; what is not here is 0
     cm_tos: int = 0
     cm_mode: str = ROCE_V2
 

@@ -20,6 +20,7 @@ from .children import Children
 from .control import Client, Control
 from .device_nodes import DeviceNodes
 from .devices import Devices, Netdev, Port
+from .fabric import Fabric
 from .fuse import FuseServer, Unmounted
 from .netdevs import Netdevs
 from .router import ETH_P_IPV6, Router
@@ -43,6 +44,7 @@ class Kernel:
         self.netdevs = Netdevs()
         self.devices = Devices(node, netns_mode, self.netdevs, self.netdevs.home)
         self.children = Children(self.devices, self.netdevs)
+        self.fabric = Fabric(self.devices, self.netdevs, node)
         self.tree = Tree()
         self.net_class = NetClass(self.tree, self.devices, self.netdevs, self.children)
         pci.build(self.tree, self.devices)
@@ -139,7 +141,7 @@ def serve(
         fuse.mount(sys_mount)
         linux.leave_mounts_behind(sys_mount)
         linux.ensure_own_proc()
-        control = Control(kernel.devices, kernel.netdevs, kernel.services, kernel.children)
+        control = Control(kernel.devices, kernel.netdevs, kernel.services, kernel.children, kernel.fabric)
         _loop(kernel, fuse, listener, control, on_ready)
     except (Unmounted, Terminated):
         pass
@@ -183,6 +185,7 @@ def _loop(kernel: Kernel, fuse: FuseServer, listener: socket.socket, control: Co
             lines = None
         if lines is None:
             selector.unregister(client.socket)
+            control.gone(client)
             client.close()
 
     selector.register(fuse.fd, selectors.EVENT_READ, fuse.serve_pending)

@@ -7,7 +7,8 @@
 The spec is the fleet's JSON: ``{name, shape, rails: [{pci, netdev, rdma, gpu_pci}], front_end: [pci | {pci, netdev,
 rdma}], nic: {vendor, model, pf_device, vf_device, ports_per_card}, mtu, ip_family, num_vfs_max, driver, address}``.
 Optional: ``qos`` (as in the shape catalogue), ``gpu`` ({model, device}), ``rate_gbps``, ``lockdown``,
-``not_loaded`` (modules: of rdma_cm, rdma_ucm, ib_umad), ``silent_router`` (number of a rail whose router answers nobody).
+``not_loaded`` (modules: of rdma_cm, rdma_ucm, ib_umad), and numbers of rails: ``silent_router`` (its router answers nobody),
+``slow_rail`` (40 % of the rate), ``cut_rail`` (nothing passes between nodes), ``filtered_rail`` (no frame of a VF does).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from .pci import Address
 
 DRIVERS = ("doca_ofed", "inbox")
+OF_A_RAIL = ("silent_router", "slow_rail", "cut_rail", "filtered_rail")
 FIRMWARE_VFS = 127  # what the cloud's image allows per PF when the spec has no number
 RAIL_NETWORK = ipaddress.ip_network("10.224.0.0/12")
 # One PF port in Gb/s by PCI device id, where one and two ports a card differ (single, double).
@@ -65,6 +67,9 @@ class NodeSpec:
     lockdown: str
     not_loaded: tuple[str, ...]  # modules of the RDMA stack that are not loaded
     silent_router: int | None
+    slow_rail: int | None
+    cut_rail: int | None
+    filtered_rail: int | None
     bare_front_end: str | None  # address of an eth0 that is no RDMA NIC (the catalogue names no front-end NIC)
 
 
@@ -172,7 +177,7 @@ def parse(spec: dict) -> NodeSpec:
         qos=spec.get("qos") or {},
         lockdown=spec.get("lockdown") or "none",
         not_loaded=tuple(spec.get("not_loaded") or ()),
-        silent_router=spec.get("silent_router"),
+        **{key: spec.get(key) for key in OF_A_RAIL},
         bare_front_end=None if front else _front_address(spec),
     )
 

@@ -73,6 +73,7 @@ def _boot(
     cmdline = entry.command_line
     boot_id = str(uuid.uuid4())
     init.mount_early(root)
+    _bind_fabric(root, node_dir.parents[1] / "fabric")
     _bind_cmdline(root, cmdline)
     mode = boot_mode(root, entry)
     log(f"boot {boot_id}: ib_core netns_mode {mode.mode} (from {mode.source}, value {mode.value})")
@@ -113,6 +114,14 @@ def kernel_symbols(driver: str) -> str:
         names["mlx_compat"] = ["backport_dependency_symbol"]
     rows = ["startup_64", *(f"{name}\t[{module}]" for module, found in names.items() for name in found)]
     return "".join(f"0000000000000000 {'t' if '[' in row else 'T'} {row}\n" for row in rows)
+
+
+def _bind_fabric(root: Path, shared: Path) -> None:
+    # Where tools of all nodes meet (kernel/tools/ib_write_bw): their wires are not connected.
+    shared.mkdir(exist_ok=True)
+    place = root / "run/rehearsal/fabric"
+    place.mkdir()
+    linux.bind(str(shared), str(place))
 
 
 def _bind_cmdline(root: Path, cmdline: str) -> None:

@@ -30,6 +30,9 @@ LOG = logging.getLogger("operators.exec")
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 CHUNK = 32 * 1024
+# A container runtime closes the standard input of a command whose client went away, and leaves the command alone. Here it
+# has so many seconds to end by itself; then it is killed and the log says so, so that a rehearsal leaves nothing.
+LEAVE = 15.0
 
 
 def exit_status(code: int) -> dict:
@@ -146,19 +149,43 @@ class ExecServer:
             while data := await stream.read(CHUNK):
                 await socket.send_bytes(bytes([channel]) + data)
 
+        # Ends when the client is gone.
         feeder = asyncio.create_task(self._feed(socket, process))
+        pumps = asyncio.gather(pump(process.stdout, STDOUT), pump(process.stderr, STDERR))
         try:
-            await asyncio.gather(pump(process.stdout, STDOUT), pump(process.stderr, STDERR))
+            await asyncio.wait({feeder, pumps}, return_when=asyncio.FIRST_COMPLETED)
+            if not pumps.done():
+                raise ConnectionError("it closed the stream")
+            await pumps
             code = shell_code(await process.wait())
             await socket.send_bytes(bytes([ERROR]) + json.dumps(exit_status(code)).encode())
         except ConnectionError as error:
             LOG.info("exec on %s: client went away: %r", machine.name, error)
         finally:
-            feeder.cancel()
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+            for task in (feeder, pumps):
+                task.cancel()
+            await asyncio.gather(feeder, pumps, return_exceptions=True)
+            await self._end(machine, process)
+
+    @staticmethod
+    async def _end(machine: Machine, process: asyncio.subprocess.Process) -> None:
+        """Wait for a command whose client is not there any more, and kill it when it stays."""
+        if process.stdin is not None and process.returncode is None:
+            process.stdin.close()
+            with contextlib.suppress(asyncio.TimeoutError):
+                # What it still says goes nowhere; a full pipe would keep it from ending.
+                said = asyncio.gather(
+                    process.stdout.read(), process.stderr.read(), process.wait(), return_exceptions=True
+                )
+                await asyncio.wait_for(said, LEAVE)
+        if process.returncode is None:
+            if process.stdin is not None:
+                LOG.warning(
+                    "exec on %s: process %d did not end with its client, and was killed", machine.name, process.pid
+                )
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
 
     async def _feed(self, socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
         """Client messages to the command's standard input, until the client closes the channel or goes away."""
@@ -172,6 +199,3 @@ class ExecServer:
                     await process.stdin.drain()
             elif channel == CLOSE and data[:1] == bytes([STDIN]) and process.stdin:
                 process.stdin.close()
-        # The socket ended: nobody waits for the command any more.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)

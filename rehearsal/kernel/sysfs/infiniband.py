@@ -163,9 +163,13 @@ def _ib_port(tree: Tree, devices: Devices, netdevs: Netdevs, port: Port, path: s
     tree.put(f"{path}/gid_attrs/ndevs", row_file(interface))
     tree.put(f"{path}/counters", Dir(visible=driver_part))
     tree.put(f"{path}/hw_counters", Dir(visible=driver_part))
-    # No traffic can flow through the simulated verbs, so nothing is ever counted.
-    tree.files(f"{path}/counters", dict.fromkeys(_COUNTERS, "0"))
-    tree.files(f"{path}/hw_counters", {"lifespan": "10", **dict.fromkeys(_HW_COUNTERS, "0")})
+
+    def counter(name: str):
+        return lambda _caller: str(port.rdma.counters.get(name, 0))
+
+    # What the tools of the node send is counted by fabric.py.
+    tree.files(f"{path}/counters", {name: counter(name) for name in _COUNTERS})
+    tree.files(f"{path}/hw_counters", {"lifespan": "10", **{name: counter(name) for name in _HW_COUNTERS}})
 
 
 def _traffic_class(devices: Devices, port: Port) -> File:
