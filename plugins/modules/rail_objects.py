@@ -67,7 +67,8 @@ options:
     description:
       - Kinds of which objects that O(field_manager) applied before, and that are not in O(objects), are deleted. It is for
         O(state=present).
-      - Networks, policies and pool configurations go before the new objects come, address pools after them. A new object
+      - Networks and pool configurations go before the new objects come, policies and address pools after them, so that no PF is
+        without a policy. Only where the operator's webhook refuses a PF in two policies the old one goes first. A new object
         that the server would refuse is found before anything is deleted.
       - An object that somebody else applied too, or that O(field_manager) never applied, stays. The return value RV(foreign)
         names it where it collides with the wanted objects.

@@ -12,9 +12,12 @@ import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import conflicts, predicted
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import identity
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import already_holds, own_fields
 
 APPLY = "application/apply-patch+yaml"
+# How an admission webhook's refusal begins (k8s.io/apiserver, pkg/admission/plugin/webhook/errors).
+WEBHOOK = "admission webhook"
 NOISE = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 
 
@@ -134,13 +137,15 @@ def kinds_missing(api, objects):
     return missing
 
 
-def read_live(api, objects):
+def read_live(api, objects, known=None):
     """Objects as they are now, by position (None: absent). One list for each kind and namespace, a single get for a
-    lone object."""
-    groups = {}
+    lone object. known: {identity: object or None} of what was read already."""
+    groups, live = {}, [None] * len(objects)
     for position, obj in enumerate(objects):
-        groups.setdefault((obj["apiVersion"], obj["kind"], obj["metadata"].get("namespace")), []).append(position)
-    live = [None] * len(objects)
+        if identity(obj) in (known or {}):
+            live[position] = known[identity(obj)]
+        else:
+            groups.setdefault((obj["apiVersion"], obj["kind"], obj["metadata"].get("namespace")), []).append(position)
     for (api_version, kind, namespace), positions in groups.items():
         if len(positions) == 1:
             name = objects[positions[0]]["metadata"]["name"]
@@ -217,19 +222,21 @@ def _asked(api, obj, before, manager, force, dry_run, may_ask, reader):
         try:
             return _apply_one(api, obj, before, manager, force, dry_run), True
         except ApiError as error:
-            if not reader or error.status != 403:
+            # A webhook answers 403, too, and that is no missing right: the real run would meet it.
+            if not reader or error.status != 403 or WEBHOOK in error.message:
                 raise
     return _foreseen(obj, before, manager, force), False
 
 
-def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), reader=False):
+def apply_objects(api, objects, manager, force=False, dry_run=False, excused=None, reader=False, known=None):
     """Server-side apply in the given order; what is already as wanted costs no request of its own.
 
     Returns one result ``{kind, name, namespace, action, before, after}`` for each object, action created, changed or
     unchanged.
     In a dry run an object whose kind or namespace does not exist yet is "created" with ``validated: False``, and so is
-    one of ``unsure`` (objects) that an admission webhook refuses: what it refuses may be gone when the time comes.
+    one whose refusal ``excused(object, error)`` excuses: what stands against it may be gone when the time comes.
     ``reader``: the account may have no right to write. Once a dry run says so, the rest is told without asking.
+    ``known``: {identity: object or None} of what the caller has read already.
     Raises InputError and KindNotServed-texts before anything was written; PartialFailure later. After the first
     failure the rest is only tried
     as a dry run, so that one run shows all mistakes and the layout grows no further.
@@ -239,7 +246,7 @@ def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), 
         raise InputError(not_served([error for _obj, error in missing]))
     unserved = {id(obj) for obj, _error in missing}
     served = [obj for obj in objects if id(obj) not in unserved]
-    live = dict(zip(map(id, served), read_live(api, served)))
+    live = dict(zip(map(id, served), read_live(api, served, known)))
     results, errors, not_done = [], [], []
     may_ask = None if reader else True
     for obj in objects:
@@ -253,8 +260,7 @@ def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), 
         try:
             result, may_ask = _asked(api, obj, before, manager, force, dry_run or bool(errors), may_ask, reader)
         except ApiError as error:
-            webhook = "admission webhook" in error.message and any(obj is one for one in unsure)
-            if dry_run and (error.status == 404 or webhook):
+            if dry_run and (error.status == 404 or (excused and excused(obj, error))):
                 results.append(result_of(obj, "changed" if before else "created", before, obj, validated=False))
                 continue
             errors.append(explain(obj, error, manager))
@@ -269,12 +275,12 @@ def apply_objects(api, objects, manager, force=False, dry_run=False, unsure=(), 
     return results
 
 
-def delete_objects(api, objects, manager, dry_run=False):
+def delete_objects(api, objects, manager, dry_run=False, known=None):
     """Delete in reverse order of application. A kind that is not served has no objects, so nothing is to be done for
     it. A dry run that the account has no right to is told without asking, with ``validated: False``."""
     unserved = {id(obj) for obj, _error in kinds_missing(api, objects)}
     served = [obj for obj in objects if id(obj) not in unserved]
-    live = dict(zip(map(id, served), read_live(api, served)))
+    live = dict(zip(map(id, served), read_live(api, served, known)))
     results, errors, not_done = [], [], []
     may_ask = None if dry_run else True
     for obj in reversed(objects):

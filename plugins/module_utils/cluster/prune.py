@@ -5,12 +5,7 @@
 """Go from an earlier layout of ours to the wanted one in an order that leaves nothing in between broken.
 
 Ours is what our field manager applied (``metadata.managedFields``) and nobody else did. An object that somebody else
-applied too stays, and is told.
-
-The order, and why: networks go first, since they use all the rest; a policy goes before a new one that names the same
-PF comes, since a PF may be in one policy only; a pool configuration goes before the new one that takes its nodes comes,
-since a node in two of them is never drained (in none it falls under the operator's own limit of one node). Address
-pools go last: until the new networks are there, the old ones may be asked for an address.
+applied too stays, and is told. The order is that of layout_steps.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import foreign
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import (
+    WEBHOOK,
     InputError,
     PartialFailure,
     apply_objects,
@@ -28,22 +24,19 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import
     not_served,
     wait_until_gone,
 )
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.layout_steps import (
+    AFTER,
+    APPLY,
+    BEFORE,
+    DELETE,
+    NETWORKS,
+    POLICY,
+    rivals,
+    steps_of,
+)
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import appliers
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.readiness import attachments_wanted
 
-# Kinds in the order in which objects of an earlier layout go; all before "apply" before the new objects come.
-BEFORE = (
-    "SriovNetwork",
-    "SriovIBNetwork",
-    "HostDeviceNetwork",
-    "MacvlanNetwork",
-    "IPoIBNetwork",
-    "NetworkAttachmentDefinition",
-    "SriovNetworkNodePolicy",
-    "SriovNetworkPoolConfig",
-)
-AFTER = ("IPPool", "CIDRPool")
-NETWORKS = BEFORE[:6]
 # Seconds that a finalizer of the operator may take before it is told.
 GONE_TIMEOUT = 120
 
@@ -91,12 +84,6 @@ def split(live, wanted, manager):
     return stale, shared
 
 
-def removal_order(stale, kinds):
-    """The stale objects of these kinds, in the order in which they go."""
-    chosen = [obj for obj in stale if obj["kind"] in kinds]
-    return sorted(chosen, key=lambda obj: (kinds.index(obj["kind"]), str(foreign.identity(obj))))
-
-
 def collisions(api, objects, live, manager):
     """What others have that collides with the wanted objects. Nodes and node states are read only when it matters."""
     by_kind = {}
@@ -124,11 +111,17 @@ def collisions(api, objects, live, manager):
     return found + foreign.attachments(attachments_wanted(objects), attachments, manager)
 
 
-def _wait_for_names(api, gone, objects, timeout, clock, pause):
-    """A network with a finalizer takes its attachment with it: wait for it where a new one has the same name."""
-    wanted = {(namespace, name) for namespace, name, _obj in attachments_wanted(objects)}
-    same = [obj for obj in gone if any(place[:2] in wanted for place in attachments_wanted([obj]))]
-    return wait_until_gone(api, same, timeout, clock, pause) if same else []
+def known_of(live, objects, kinds):
+    """{identity: object or None} for what the lists of ``kinds`` have told about live and wanted objects.
+
+    Attachments are left out: those of a network go with it, after the list."""
+    found = {foreign.identity(obj): obj for obj in live}
+    listed = {(entry["api_version"], entry["kind"], entry.get("namespace")) for entry in kinds}
+    for obj in objects:
+        place = obj["apiVersion"], obj["kind"]
+        if (*place, None) in listed or (*place, obj["metadata"].get("namespace")) in listed:
+            found.setdefault(foreign.identity(obj), None)
+    return {key: obj for key, obj in found.items() if key[0] != "NetworkAttachmentDefinition"}
 
 
 def change_layout(
@@ -144,7 +137,8 @@ def change_layout(
 ):
     """Apply ``objects`` and remove what an earlier layout of ours left of ``kinds``.
 
-    :returns: (results as of apply_objects and delete_objects, [{kind, namespace, name, reason}] of foreign objects).
+    :returns: (results as of apply_objects and delete_objects, in the order in which it is done, [{kind, namespace, name,
+        reason}] of foreign objects).
     :raises PartialFailure: with what was done until then. Before anything is removed, the new objects are sent as a dry
         run, so that a refused object leaves the old layout whole.
     """
@@ -152,66 +146,94 @@ def change_layout(
     live = list_live(api, kinds)
     stale, told = split(live, objects, manager)
     told += collisions(api, objects, live, manager)
-    before, after = removal_order(stale, BEFORE), removal_order(stale, AFTER)
-    if dry_run or not before:
-        return _change(api, objects, before, after, manager, force, dry_run), told
-    errors = _refused(api, objects, before, manager, force)
-    if errors:
-        raise PartialFailure(errors, [], [label(obj) for obj in (*before, *objects, *after)])
-    done = _removed(api, before, manager, [], [*objects, *after])
-    still = _wait_for_names(api, before, objects, timeout, clock, pause)
-    if still:
-        errors = [f"{name} is still there after {timeout} s: its finalizer waits for its operator" for name in still]
-        raise PartialFailure(errors, done, [label(obj) for obj in (*objects, *after)])
-    return _then(api, objects, after, manager, force, done), told
+    known, ours = known_of(live, objects, kinds), [obj for obj in live if manager in appliers(obj)]
+    if dry_run:
+        return _foretold(api, objects, stale, ours, manager, force, known), told
+    refused = set()
+    if stale or any(rivals(obj, ours) for obj in objects if obj["kind"] == POLICY):
+        errors, refused = _refused(api, objects, ours, manager, force, known)
+        if errors:
+            raise PartialFailure(errors, [], [label(obj) for obj in (*stale, *objects)])
+    steps = steps_of(objects, stale, ours, refused)
+    return _taken(api, steps, objects, manager, force, known, (timeout, clock, pause)), told
 
 
-def _refused(api, objects, before, manager, force):
-    """Why the wanted objects cannot be applied, one sentence each; asked before an object of the old layout goes."""
+def _excuse(ours, refused):
+    """Function for apply_objects that excuses a new policy that the operator's webhook refuses for a PF of an old one:
+    that is gone when the time comes. Any other refusal counts. The webhook names the other policy (pkg/webhook)."""
+
+    def excused(obj, error):
+        against = rivals(obj, ours) if obj["kind"] == POLICY and WEBHOOK in error.message else []
+        if any(f"policy {other['metadata']['name']}" in error.message for other in against):
+            refused.add(foreign.identity(obj))
+            return True
+        return False
+
+    return excused
+
+
+def _refused(api, objects, ours, manager, force, known):
+    """(why the wanted objects cannot be applied, one sentence each; identities of policies that have to wait for old
+    ones). Asked before an object of the old layout goes."""
     missing = kinds_missing(api, objects)
     if missing:
         raise InputError(not_served([error for _obj, error in missing]))
-    unsure = _unsure(objects, before)
+    refused = set()
     try:
-        results = apply_objects(api, objects, manager, force, dry_run=True, unsure=unsure)
+        excused = _excuse(ours, refused)
+        results = apply_objects(api, objects, manager, force, dry_run=True, excused=excused, known=known)
     except PartialFailure as error:
-        return error.errors
-    kinds = {obj["kind"] for obj in unsure}
+        return error.errors, refused
     doubtful = [
-        label(obj) for obj, row in zip(objects, results) if row.get("validated") is False and row["kind"] not in kinds
+        label(obj)
+        for obj, row in zip(objects, results)
+        if row.get("validated") is False and foreign.identity(obj) not in refused
     ]
     text = "cannot be validated: its namespace does not exist, or this account may not apply it"
-    return [f"{name} {text}. Nothing of the earlier layout was removed" for name in doubtful]
+    return [f"{name} {text}. Nothing of the earlier layout was removed" for name in doubtful], refused
 
 
-def _unsure(objects, before):
-    """New policies, where old ones go: the operator's webhook, where it is on, refuses a PF that an old one still has."""
-    kind = "SriovNetworkNodePolicy"
-    return [o for o in objects if o["kind"] == kind] if any(o["kind"] == kind for o in before) else []
+def _foretold(api, objects, stale, ours, manager, force, known):
+    """What a run would do, in its order, from dry runs."""
+    refused = set()
+    excused = _excuse(ours, refused)
+    rows = delete_objects(api, stale, manager, dry_run=True, known=known) if stale else []
+    rows += apply_objects(api, objects, manager, force, dry_run=True, excused=excused, reader=True, known=known)
+    by_identity = {(row["kind"], row["namespace"], row["name"]): row for row in rows}
+    steps = steps_of(objects, stale, ours, refused)
+    return [by_identity[foreign.identity(obj)] for _verb, chosen in steps for obj in chosen]
 
 
-def _change(api, objects, before, after, manager, force, dry_run):
-    done = delete_objects(api, before[::-1], manager, dry_run) if before else []
-    if not dry_run:
-        return _then(api, objects, after, manager, force, done)
-    done += apply_objects(api, objects, manager, force, dry_run, _unsure(objects, before), reader=True)
-    return done + (delete_objects(api, after[::-1], manager, dry_run) if after else [])
+def _taken(api, steps, objects, manager, force, known, waiting):
+    """Take the steps; a failure tells also what was to come."""
+    missing = kinds_missing(api, objects)
+    if missing:
+        raise InputError(not_served([error for _obj, error in missing]))
+    done = []
+    for number, (verb, chosen) in enumerate(steps):
+        rest = [label(obj) for _verb, others in steps[number + 1 :] for obj in others]
+        try:
+            if verb == APPLY:
+                done += apply_objects(api, chosen, manager, force, known=known)
+            else:
+                # delete_objects goes backwards, as for a layout in order of application.
+                done += delete_objects(api, chosen[::-1], manager, known=known)
+        except PartialFailure as error:
+            raise PartialFailure(error.errors, done + error.done, [*error.not_done, *rest]) from error
+        networks = [obj for obj in chosen if verb == DELETE and obj["kind"] in NETWORKS]
+        if networks:
+            timeout, clock, pause = waiting
+            still = _wait_for_names(api, networks, objects, timeout, clock, pause)
+            if still:
+                errors = [
+                    f"{name} is still there after {timeout} s: its finalizer waits for its operator" for name in still
+                ]
+                raise PartialFailure(errors, done, rest)
+    return done
 
 
-def _removed(api, stale, manager, done, rest):
-    """Delete in the given order; a failure tells also what was to come."""
-    try:
-        # delete_objects goes backwards, as for a layout in order of application.
-        return done + delete_objects(api, stale[::-1], manager)
-    except PartialFailure as error:
-        left = [*error.not_done, *(label(obj) for obj in rest)]
-        raise PartialFailure(error.errors, done + error.done, left) from error
-
-
-def _then(api, objects, after, manager, force, done):
-    try:
-        done = done + apply_objects(api, objects, manager, force)
-    except PartialFailure as error:
-        left = [*error.not_done, *(label(obj) for obj in after)]
-        raise PartialFailure(error.errors, done + error.done, left) from error
-    return _removed(api, after, manager, done, []) if after else done
+def _wait_for_names(api, gone, objects, timeout, clock, pause):
+    """A network with a finalizer takes its attachment with it: wait for it where a new one has the same name."""
+    wanted = {(namespace, name) for namespace, name, _obj in attachments_wanted(objects)}
+    same = [obj for obj in gone if any(place[:2] in wanted for place in attachments_wanted([obj]))]
+    return wait_until_gone(api, same, timeout, clock, pause) if same else []

@@ -126,6 +126,7 @@ def _as_they_will_be(live, wanted, rows, kind):
 def _to_come(seen, cluster, operator, objects, ours, minutes):
     config = cluster["config"]
     live = config or {}
+    hooks = [name for name in (seen.state or {}).get("webhooks") or [] if "sriov" in name.lower()]
     drains_off = operator["disable_drain"]
     return ToCome(
         policies=_as_they_will_be(cluster["policies"], seen.wanted, objects, "SriovNetworkNodePolicy"),
@@ -136,15 +137,34 @@ def _to_come(seen, cluster, operator, objects, ours, minutes):
         daemon_restarts=operator["restarts"],
         installed=config is not None,
         minutes=minutes,
-        between=_between(cluster["policies"], objects),
+        between=_between(cluster["policies"], seen.wanted, objects, hooks),
         rebooted=frozenset(seen.nodes[host] for host, row in ours.items() if row["reboot"] and seen.nodes.get(host)),
     )
 
 
-def _between(live, rows):
-    """The policies after the old ones are gone and before the new ones come; None when none goes."""
-    gone = {row["name"] for row in rows if row["kind"] == "SriovNetworkNodePolicy" and row["action"] == "deleted"}
-    return [obj for obj in live or [] if obj["metadata"].get("name") not in gone] if gone else None
+def _between(live, wanted, rows, hooks=()):
+    """The policies after each step at which a PF that has one, and will have one, has none: ``[[policy]]``. The steps are
+    those of rail_objects, whose rows come in the order in which it is done. hooks: names of the operator's webhooks."""
+    kind = "SriovNetworkNodePolicy"
+    new = {obj["metadata"]["name"]: obj for obj in wanted if obj.get("kind") == kind}
+    have = {obj["metadata"].get("name"): obj for obj in live or []}
+    states = [dict(have)]
+    moves = [row for row in rows if row["kind"] == kind and row["action"] != "unchanged"]
+    if hooks and any(row.get("validated") is False for row in moves):
+        # An account that may not write could not ask the operator's webhook, which takes new policies after the old ones.
+        moves.sort(key=lambda row: row["action"] != "deleted")
+    for row in moves:
+        have.pop(row["name"], None)
+        have.update({row["name"]: new[row["name"]]} if row["action"] != "deleted" and row["name"] in new else {})
+        states.append(dict(have))
+    covered = [set().union(*map(_places, state.values())) for state in states]
+    lasting = covered[0] & covered[-1]
+    return [list(state.values()) for state, places in zip(states, covered) if not lasting <= places]
+
+
+def _places(policy):
+    """{PF} of a policy that names its PFs, as ours do."""
+    return set(((policy.get("spec") or {}).get("nicSelector") or {}).get("rootDevices") or [])
 
 
 def _plugins_off(operator, config):

@@ -37,7 +37,7 @@ class ToCome:
     :param disable_plugins: SriovOperatorConfig.spec.disablePlugins.
     :param daemon_restarts: why the config daemons restart, None when they do not.
     :param installed: whether the SR-IOV operator runs already; without it there are no node states to look at.
-    :param between: the policies at the moment when old ones are gone and new ones not there yet; None when none goes.
+    :param between: the policies at moments of the change at which PFs that have one and will have one may have none.
     :param rebooted: names of the nodes that are rebooted before, for another reason, with the next kernel line.
     """
 
@@ -49,7 +49,7 @@ class ToCome:
     daemon_restarts: str | None = None
     installed: bool = True
     rebooted: frozenset = frozenset()
-    between: list | None = None
+    between: list = field(default_factory=list)
     minutes: Minutes = field(default_factory=Minutes)
 
 
@@ -209,15 +209,14 @@ class Look:
 
     def _gap(self, changes, live, actual):
         """PFs whose old policy goes before the new one comes: an operator that looks in between removes their VFs."""
-        if self.to_come.between is None:
-            return []
-        known = {change.pci for change in changes}
-        planned = planned_interfaces(self.to_come.between, self.node["labels"], actual)
-        return [
-            pf_changes.Change(change.pci, pf_changes.GAP, drain=True)
-            for change in pf_changes.changes_of(planned, live, actual)
-            if change.pci not in planned and change.pci not in known
-        ]
+        known, found = {change.pci for change in changes}, []
+        for policies in self.to_come.between:
+            planned = planned_interfaces(policies, self.node["labels"], actual)
+            for change in pf_changes.changes_of(planned, live, actual):
+                if change.pci not in planned and change.pci not in known:
+                    known.add(change.pci)
+                    found.append(pf_changes.Change(change.pci, pf_changes.GAP, drain=True))
+        return found
 
     def _drains(self, changes):
         return not self.to_come.disable_drain and any(change.drain for change in changes if not change.error)

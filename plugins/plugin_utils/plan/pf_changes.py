@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.sriov_spec import bounds
 
 FULL_MTU = 1500
-# A PF may be in one policy only, so an old one goes before the new one comes.
+# Where the operator's webhook refuses a PF in two policies, and where policies exchange PFs (cluster/layout_steps.py).
 GAP = "its old policy goes before its new one comes: the operator may find it without one for a moment, and then removes its VFs"
 USERSPACE = ("vfio-pci", "uio_pci_generic", "igb_uio")
 

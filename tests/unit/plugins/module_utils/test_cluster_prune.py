@@ -10,7 +10,7 @@ import copy
 import json
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import foreign, prune
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import foreign, layout_steps, prune
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, PartialFailure
 
@@ -128,25 +128,35 @@ def change(server, objects=None, **options):
     return prune.change_layout(api, objects, KINDS, "railyard", pause=lambda seconds: None, **options)
 
 
-def test_old_policies_go_before_new_ones_come_and_pools_last():
+def test_new_policies_come_before_old_ones_go_and_pools_last():
     server = Server(*OLD)
     results, told = change(server)
     assert server.writes == [
         ("delete", "SriovNetwork", "old-net"),
         ("delete", "NetworkAttachmentDefinition", "old-nad"),
-        ("delete", "SriovNetworkNodePolicy", "old"),
         ("delete", "SriovNetworkPoolConfig", "old-config"),
         ("apply", "CIDRPool", "new-pool"),
         ("apply", "SriovNetworkPoolConfig", "new-config"),
         ("apply", "SriovNetworkNodePolicy", "new"),
+        ("delete", "SriovNetworkNodePolicy", "old"),
         ("apply", "SriovNetwork", "new-net"),
         ("delete", "IPPool", "old-pool"),
     ]
-    assert [r["action"] for r in results] == ["deleted"] * 4 + ["created"] * 4 + ["deleted"]
+    assert [(r["kind"], r["name"]) for r in results] == [(kind, name) for _verb, kind, name in server.writes]
     assert told == []
     server.writes.clear()
     again, _told = change(server)
     assert {r["action"] for r in again} == {"unchanged"} and server.writes == []
+
+
+def test_every_kind_is_read_once():
+    for objects in ((), OLD, NEW):
+        server = Server(*objects)
+        change(server)
+        reads = [path for method, path in server.log if method == "GET" and "namespaces" not in path]
+        assert sorted(reads) == sorted(set(reads)), objects
+    # The attachments of a network go with it, so those are looked at again.
+    assert [path for method, path in server.log if method == "GET" and "namespaces" in path] == []
 
 
 def test_check_mode_tells_the_same_rows_and_writes_nothing():
@@ -171,9 +181,9 @@ def test_a_refused_new_object_leaves_the_old_layout_whole():
 @pytest.mark.parametrize(
     ("verb", "name", "done"),
     [
-        ("DELETE", "old", ["old-net", "old-nad", "old-config"]),
-        ("PATCH", "new", ["old-net", "old-nad", "old", "old-config", "new-pool", "new-config"]),
-        ("DELETE", "old-pool", ["old-net", "old-nad", "old", "old-config", "new-pool", "new-config", "new", "new-net"]),
+        ("DELETE", "old", ["old-net", "old-nad", "old-config", "new-pool", "new-config", "new"]),
+        ("PATCH", "new", ["old-net", "old-nad", "old-config", "new-pool", "new-config"]),
+        ("DELETE", "old-pool", ["old-net", "old-nad", "old-config", "new-pool", "new-config", "new", "old", "new-net"]),
     ],
     ids=["a-policy-stays", "a-policy-is-refused", "a-pool-stays"],
 )
@@ -284,14 +294,57 @@ def test_a_network_is_waited_for_when_its_attachment_has_the_name_of_a_new_one()
     assert all(verb == "delete" for verb, _kind, _name in stuck.writes)
 
 
-def test_the_webhook_may_refuse_a_new_policy_while_the_old_one_is_there():
-    text = (
-        'admission webhook "operator-webhook.sriovnetwork.openshift.io" denied the request: root device is overlapped'
-    )
+WEBHOOK = 'admission webhook "operator-webhook.sriovnetwork.openshift.io" denied the request: '
+
+
+def webhook(server):
+    """The operator's webhook on: it refuses a policy beside another one with the same root device."""
+
+    def refusing(method, path, query, body, content_type):
+        if method == "PATCH" and "sriovnetworknodepolicies" in path:
+            new = json.loads(body)
+            for (kind, _namespace, name), other in server.objects.items():
+                for device in layout_steps.devices(new) & layout_steps.devices(other):
+                    if kind == "SriovNetworkNodePolicy" and name != new["metadata"]["name"]:
+                        raise ApiError(
+                            403, f"{WEBHOOK}root device {device} is overlapped with existing policy {name}", "Forbidden"
+                        )
+        return server(method, path, query, body, content_type)
+
+    return refusing
+
+
+def test_where_the_webhook_is_on_each_new_policy_follows_at_once_on_the_old_one():
+    rails = [policy(f"old-{n}", f"0000:0c:00.{n}", managers=OURS) for n in range(3)]
+    new = [policy(f"new-{n}", f"0000:0c:00.{n}") for n in range(3)]
+    server = Server(*rails)
+    plan, _told = prune.change_layout(Api(webhook(server)), new, KINDS, "railyard", dry_run=True)
+    assert server.writes == []
+    done, _told = prune.change_layout(Api(webhook(server)), new, KINDS, "railyard")
+    pairs = [(verb, f"{age}-{n}") for n in range(3) for verb, age in (("delete", "old"), ("apply", "new"))]
+    assert [(verb, name) for verb, _kind, name in server.writes] == pairs
+    assert [row["name"] for row in plan] == [row["name"] for row in done] == [name for _verb, name in pairs]
+    # Nothing is asked between the two: an operator that looks then finds the PF without a policy.
+    writes = [method for method, _path in server.log][-6:]
+    assert writes == ["DELETE", "PATCH"] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root device 0000:0c:00.0 is overlapped with existing policy theirs",
+        "vendor/device 15b3/1234 is not supported",
+        "numVfs(200) in CR new exceed the maximum allowed value(128)",
+    ],
+    ids=["foreign", "model", "vfs"],
+)
+def test_what_else_the_webhook_refuses_stops_before_anything_goes(text):
     server = Server(*OLD)
-    server.failures[("PATCH", "new")] = (ApiError(403, text), lambda query: "dryRun" in query)
-    results, _told = change(server)
-    assert ("apply", "SriovNetworkNodePolicy", "new") in server.writes and len(results) == 9
+    server.failures[("PATCH", "new")] = (ApiError(403, WEBHOOK + text), lambda query: True)
+    for dry_run in (True, False):
+        with pytest.raises(PartialFailure, match=text.split(" ")[0].partition("(")[0]):
+            change(server, dry_run=dry_run)
+    assert server.writes == []
 
 
 @pytest.mark.parametrize(

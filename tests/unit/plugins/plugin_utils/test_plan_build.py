@@ -431,3 +431,29 @@ def test_the_filter_finds_nodes_by_address():
     )  # fmt: skip
     assert [(row["host"], row["node"]) for row in result["plan"]["nodes"]] == [("gpu-1", "node-0"), ("gpu-2", "node-1")]
     assert result["plan"]["summary"]["minutes"] == 14
+
+
+def renamed(rows, **change):
+    """The plan of a run in which policy q takes the place of p, done in the order of the rows."""
+    wanted = [{**policy(), "metadata": {"name": "q", "namespace": "op"}}]
+    moves = [{"kind": "SriovNetworkNodePolicy", "namespace": "op", **row} for row in rows]
+    return planned(wanted=wanted, objects={"objects": moves, "foreign": []}, **change)
+
+
+NEW, OLD = {"name": "q", "action": "created"}, {"name": "p", "action": "deleted"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "hooks", "effect"),
+    [
+        ([NEW, OLD], [], "device_plugin_restart"),
+        ([OLD, NEW], [], "drain"),
+        ([{**NEW, "validated": False}, OLD], [], "device_plugin_restart"),
+        ([{**NEW, "validated": False}, OLD], ["sriov-operator-webhook-config"], "drain"),
+        ([NEW, OLD], ["sriov-operator-webhook-config"], "device_plugin_restart"),
+    ],
+    ids=["new-first", "old-first", "not-asked", "not-asked-with-webhook", "webhook-took-it"],
+)
+def test_another_name_for_a_policy_drains_only_where_the_old_one_goes_first(rows, hooks, effect):
+    plan = renamed(rows, state={**seen().state, "webhooks": hooks})
+    assert {row["effect"] for row in plan["nodes"]} == {effect}

@@ -145,10 +145,10 @@ def test_a_restart_of_the_daemon_drains_externally_managed_nodes_only():
 
 
 def test_a_renamed_policy_may_drain_since_the_old_one_goes_first():
-    row = judge(cluster(TWO, LIVE), [policy("q")], between=[])
+    row = judge(cluster(TWO, LIVE), [policy("q")], between=[[]])
     assert row["effect"] == "drain" and "goes before its new one comes" in texts(row)
-    assert judge(cluster(TWO, LIVE), [policy("q")], between=[policy()])["effect"] == "device_plugin_restart"
-    assert judge(cluster([pf(0), pf(1)], LIVE), [policy("q")], between=[])["effect"] == "device_plugin_restart"
+    assert judge(cluster(TWO, LIVE), [policy("q")], between=[[policy()]])["effect"] == "device_plugin_restart"
+    assert judge(cluster([pf(0), pf(1)], LIVE), [policy("q")], between=[[]])["effect"] == "device_plugin_restart"
 
 
 def pool(name="pool", **spec):
