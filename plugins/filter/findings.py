@@ -31,7 +31,7 @@ options:
       - What was gathered. Rules that need more are left out.
     type: list
     elements: str
-    choices: [facts, kubernetes, pod, cluster, operator]
+    choices: [facts, kubernetes, pod, cluster, operator, nccl]
     default: [facts, kubernetes, pod]
   nodes:
     description:
@@ -84,6 +84,11 @@ options:
   operator:
     description:
       - What the module P(railyard.rdma.operator_ready#module) returned as C(operator).
+    type: dict
+    version_added: 0.2.0
+  nccl:
+    description:
+      - What the filter P(railyard.rdma.nccl_result#filter) returned.
     type: dict
     version_added: 0.2.0
   cures:
@@ -139,6 +144,7 @@ def findings(
     cluster=None,
     only=None,
     operator=None,
+    nccl=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
@@ -146,7 +152,19 @@ def findings(
     names = None if chains is None else list(chains)
     pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
     known = contexts(
-        model, facts, nodes, names, pods, pod_hosts, addresses, pool_configs, earlier, cluster, chains, operator
+        model,
+        facts,
+        nodes,
+        names,
+        pods,
+        pod_hosts,
+        addresses,
+        pool_configs,
+        earlier,
+        cluster,
+        chains,
+        operator,
+        nccl=nccl,
     )
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
+from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.result import host_part
 
 
 def contexts(
@@ -23,6 +24,7 @@ def contexts(
     cluster=None,
     chains=None,
     operator=None,
+    nccl=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
@@ -37,6 +39,7 @@ def contexts(
     :param before: {host: ``ansible_facts.rdma`` of an earlier run}.
     :param cluster: what rail_state returned, with ``wanted`` and ``drain_limit``; its nodes serve when ``nodes`` is None.
     :param operator: what operator_ready returned as ``operator``.
+    :param nccl: the result of the NCCL test.
     """
     made = []
     if cluster is not None:
@@ -72,6 +75,7 @@ def contexts(
                     tuple(dict.fromkeys(reached)),
                     cluster,
                     operator,
+                    nccl=None if nccl is None else host_part(nccl, host),
                 )
             )
     return made

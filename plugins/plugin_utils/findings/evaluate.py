@@ -21,6 +21,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     link,
     memlock,
     naming,
+    nccl,
     netns,
     policy,
     pool_config,
@@ -45,7 +46,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 
 # Importing a subject registers its rules.
 SUBJECTS = (
-    address, arp, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, netns, policy, pool_config, qos, qos_node,
+    address, arp, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, nccl, netns, policy, pool_config, qos, qos_node,
     resource, resource_node, topology,
 )  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
@@ -55,6 +56,7 @@ _ABSENT = {
     "pod": "there is no test pod on the node",
     "cluster": "the cluster's objects were not read",
     "operator": "the operator was not looked at",
+    "nccl": "the NCCL test did not run",
 }
 
 

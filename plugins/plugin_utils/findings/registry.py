@@ -24,7 +24,7 @@ SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
 # "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it. "operator" is what
 # operator_ready read.
-INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator")
+INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator", "nccl")
 USUAL_INPUTS = INPUTS[:3]
 NODE, FLEET = "node", "fleet"
 # Playbooks that cure what a rule finds, or refuse to go on with the reason.
@@ -48,6 +48,7 @@ class Context:
         ``reasons``), with ``wanted`` (the objects that are to be applied), ``hosts`` (node name by inventory host, None
         where the cluster has none) and ``drain_limit``; one for all nodes, None when the cluster was not asked.
     :param operator: what operator_ready returned as ``operator``; one for all nodes, None when it was not asked.
+    :param nccl: what the NCCL test found about this node (plugin_utils/nccl/result.py, host_part); None when it did not run.
     """
 
     node: str
@@ -59,6 +60,7 @@ class Context:
     addresses: tuple[str, ...] = ()
     cluster: dict | None = None
     operator: dict | None = None
+    nccl: dict | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.lines import Li
 _RAIL = re.compile(r"railyard-rail ((?:[a-z_]+=\S*\s*)+)")
 _PAIR = re.compile(r"([a-z_]+)=(\S*)")
 _KEYS = {"host", "interface", "device", "pci", "pf", "gid_index", "gid", "class"}
-_KEY = re.compile(r"^railyard-key (ssh-[a-z0-9-]+ [A-Za-z0-9+/=]+(?: [\w.@-]+)?)$")
 PCI = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]")
 
 
@@ -45,8 +44,3 @@ def parse_rails(lines: list[Line]) -> dict[str, list[dict]]:
         if all(row["interface"] != entry["interface"] for row in rows):
             rows.append(entry)
     return found
-
-
-def public_key(log: str) -> str | None:
-    """The launcher's public key from its log, None as long as it has not said it."""
-    return next((match[1] for line in log.splitlines() if (match := _KEY.match(line.strip()))), None)

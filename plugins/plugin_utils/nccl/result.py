@@ -80,6 +80,7 @@ def _row(job: dict, run: dict | None, layout: dict, facts: dict, shapes: dict, o
     row |= {"gdrdma": debug.channel_counts(said["channels"]), "networks": said["networks"], "version": said["version"]}
     row |= {"nics": _nics(said), "channels": _channels(said, table, pods, hosts), "pods": pods, "errors": errors}
     row |= {"gids": {hosts.get(name, name): rows for name, rows in said["gids"].items()}, "advice": advice}
+    row["devices"] = {hosts.get(name, name): sorted(rows.values()) for name, rows in said["devices"].items()}
     row["environment"] = {item["name"]: item["value"] for item in job["environment"]}
     row["environment"] |= {name: values[0] for name, values in said["set"].items() if len(values) == 1}
     row["verdict"], row["reason"] = verdict(job, run, row, options.get("ratio") or RATIO)
@@ -179,3 +180,18 @@ def text_lines(result: dict) -> list[str]:
 def _quoted(text: str) -> str:
     """Text inside the double quotes of YAML."""
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def host_part(result: dict, host: str) -> dict:
+    """What concerns one host: ``{jobs}`` of the jobs with it, each with the host's own channels, NICs and ``pod`` (None when the
+    job has none on it)."""
+    jobs = []
+    for job in result["jobs"]:
+        if host not in job["hosts"]:
+            continue
+        pod = next((pod for pod in job["pods"] if pod["host"] == host), None)
+        name = (pod or {}).get("pod")
+        own = {"pod": pod, "channels": [row for row in job["channels"] if row["host"] == host]}
+        own |= {"nics": [row for row in job["nics"] if row["host"] == name], "devices": job["devices"].get(host, [])}
+        jobs.append({**job, **own})
+    return {"jobs": jobs}
