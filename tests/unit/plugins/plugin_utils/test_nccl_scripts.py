@@ -13,8 +13,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.nccl_jobs import public_key
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl import scripts
-from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.discovery import address_of, parse_rails, public_key
+from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.discovery import address_of, parse_rails
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.lines import lines_of
 from hypothesis import given
 from hypothesis import strategies as st
