@@ -31,7 +31,7 @@ options:
       - What was gathered. Rules that need more are left out.
     type: list
     elements: str
-    choices: [facts, kubernetes, pod, cluster, operator, nccl]
+    choices: [facts, kubernetes, pod, cluster, operator, returned, nccl]
     default: [facts, kubernetes, pod]
   nodes:
     description:
@@ -84,6 +84,16 @@ options:
   operator:
     description:
       - What the module P(railyard.rdma.operator_ready#module) returned as C(operator).
+    type: dict
+    version_added: 0.2.0
+  returned:
+    description:
+      - The facts C(rdma) of each host, gathered after its test pods went.
+    type: dict
+    version_added: 0.2.0
+  holders:
+    description:
+      - Other pods that ask for the resources of rails, as C(NAMESPACE/NAME) by node.
     type: dict
     version_added: 0.2.0
   nccl:
@@ -145,12 +155,17 @@ def findings(
     only=None,
     operator=None,
     nccl=None,
+    returned=None,
+    holders=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
     chains = None if attachments is None else types_of_plugins(attachments)
     names = None if chains is None else list(chains)
-    pod_hosts = {entry["host"]: entry["pod"]["metadata"]["name"] for entry in test_pods or []}
+    pod_hosts: dict = {}
+    for entry in test_pods or []:
+        asked = {"name": entry["pod"]["metadata"]["name"], "rails": entry.get("rails"), "count": entry.get("count")}
+        pod_hosts.setdefault(entry["host"], []).append(asked)
     known = contexts(
         model,
         facts,
@@ -165,6 +180,8 @@ def findings(
         chains,
         operator,
         nccl=nccl,
+        returned=returned,
+        holders=holders,
     )
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")

@@ -24,15 +24,16 @@ NOT_KNOWN = "?"
 
 def row(context: Context, findings: list[dict]) -> dict:
     """One row as data: ``{node, shape, mode, vfs, vfs_wanted, gids_ok, rails, gid_indexes, traffic_class, verdict,
-    errors, unknown}``.
+    errors, unknown}``. Where a node has several test pods ``gids_ok`` and ``rails`` count the rails of all of them.
 
     Numbers are None when they could not be found out. A node without facts or pod has the verdict unknown at best.
     """
-    layout, facts, pod = context.layout, context.facts, context.pod
+    layout, facts = context.layout, context.facts
+    each = context.of_each_pod()
     own = [f for f in findings if f["node"] == context.node]
     rails = layout["rails"]
-    ready = bool(pod and pod["reachable"])
-    usable = usable_rails(context) if ready else {}
+    ready = all(one.pod and one.pod["reachable"] for one in each)
+    usable = [index for one in each for index in usable_rails(one).values()] if ready else []
     result = verdict(own)
     if result == "pass" and (facts is None or not ready):
         result = "unknown"
@@ -43,10 +44,10 @@ def row(context: Context, findings: list[dict]) -> dict:
         "mode_wanted": layout.get("netns_mode"),
         "vfs": vfs(layout, facts),
         "vfs_wanted": len(rails) * layout["vfs_per_pf"] if layout["network"] == "sriov" else None,
-        "gids_ok": sum(index is not None for index in usable.values()) if ready else None,
-        "rails": len(rails),
-        "gid_indexes": sorted({index for index in usable.values() if index is not None}),
-        "traffic_class": classes(context) if ready else None,
+        "gids_ok": sum(index is not None for index in usable) if ready else None,
+        "rails": sum(len(one.layout["rails"]) for one in each),
+        "gid_indexes": sorted({index for index in usable if index is not None}),
+        "traffic_class": sorted({text for one in each for text in classes(one)}) if ready else None,
         "verdict": result,
         "errors": sum(f["severity"] == "error" and not f["tolerated"] for f in own),
         "unknown": sum(f["severity"] == "unknown" for f in own),

@@ -11,7 +11,6 @@ and are not judged.
 from __future__ import annotations
 
 import ipaddress
-from itertools import combinations
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import (
     Hit,
@@ -21,6 +20,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails 
     node_rails,
     spread,
 )
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_places import in_one_subnet
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
 
 _NO_OWN_TABLE = (None, 253, 254, 255)  # default, main, local
@@ -30,17 +30,8 @@ def _sharing(context: Context, family: str | None = None) -> list[NodeRail]:
     """Rails of which another one has an address in the same subnet."""
     if not host_rails_carry_pods(context):
         return []
-    subnets: dict[int, set] = {}
     rails = node_rails(context)
-    for rail in rails:
-        rows = global_addresses(rail.interface, family) or []
-        subnets[rail.number] = {ipaddress.ip_interface(f"{row['address']}/{row['prefix']}").network for row in rows}
-    shared = {
-        number
-        for one, other in combinations(subnets, 2)
-        if any(a.version == b.version and a.overlaps(b) for a in subnets[one] for b in subnets[other])
-        for number in (one, other)
-    }
+    shared = in_one_subnet({rail.number: global_addresses(rail.interface, family) or [] for rail in rails})
     return [rail for rail in rails if rail.number in shared]
 
 

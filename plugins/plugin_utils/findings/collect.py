@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import interfaces
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.result import host_part
 
@@ -24,6 +25,8 @@ def contexts(
     cluster=None,
     chains=None,
     operator=None,
+    returned=None,
+    holders=None,
     nccl=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
@@ -33,13 +36,16 @@ def contexts(
     :param attachments: [``namespace/name``] of the NetworkAttachmentDefinitions, None when not asked.
     :param chains: {``namespace/name``: [types of its plugins] or None} of the attachments, None when not asked.
     :param pods: what pod_rdma_facts returned as ``pods``.
-    :param pod_hosts: {host: name of its pod}.
+    :param pod_hosts: {host: name of its pod}, or {host: [{name, rails, count}]} with what each of its pods asked for (as
+        verify_pods.pods tells).
     :param addresses: {host: ansible_host}, to find nodes of another name.
     :param pool_configs: SriovNetworkPoolConfig objects, None when not asked.
     :param before: {host: ``ansible_facts.rdma`` of an earlier run}.
     :param cluster: what rail_state returned, with ``wanted`` and ``drain_limit``; its nodes serve when ``nodes`` is None.
     :param operator: what operator_ready returned as ``operator``.
     :param nccl: the result of the NCCL test.
+    :param returned: {host: ``ansible_facts.rdma`` after its test pods went}.
+    :param holders: {node name: [``namespace/name`` of other pods that ask for rails]}, None when not asked.
     """
     made = []
     if cluster is not None:
@@ -61,21 +67,53 @@ def contexts(
                     "attachments": attachments,
                     "chains": chains,
                     "pools": pool_configs,
+                    "holders": (holders or {}).get(node["metadata"]["name"]),
                 }
-            name = (pod_hosts or {}).get(host)
-            pod = (pods or {}).get(name)
+            parts = _parts(layout, (pod_hosts or {}).get(host), pods or {})
             made.append(
                 Context(
                     host,
                     layout,
                     facts.get(host),
                     known,
-                    None if pod is None else {**pod, "name": name},
+                    parts[0][1] if parts else None,
                     (before or {}).get(host),
                     tuple(dict.fromkeys(reached)),
                     cluster,
                     operator,
+                    (returned or {}).get(host),
+                    tuple(parts) if len(parts) > 1 else (),
                     nccl=None if nccl is None else host_part(nccl, host),
                 )
             )
     return made
+
+
+def _parts(layout: dict, told, pods: dict) -> list[tuple[dict, dict | None]]:
+    """(layout with the rails that it asked for, facts or None) of each test pod of a host."""
+    rows = [{"name": told}] if isinstance(told, str) else told or []
+    found = []
+    for row in rows:
+        pod = pods.get(row["name"])
+        pod = None if pod is None else {**pod, "name": row["name"]}
+        found.append((_asked(layout, row, pod), pod))
+    return found
+
+
+def _asked(layout: dict, row: dict, pod: dict | None) -> dict:
+    """The layout with the rails that a pod asked for.
+
+    A pod that asked for any few of them has asked for those that it got, when these are as many; else nobody knows, and
+    all count.
+    """
+    wanted, count = row.get("rails"), row.get("count")
+    if wanted is None and count not in (None, len(layout["rails"])) and pod is not None and pod["reachable"]:
+        got = [number for number, name in interfaces(layout, pod).items() if name is not None]
+        wanted = got if len(got) == count else None
+    if wanted is None:
+        return layout
+    return {
+        **layout,
+        "rails": [rail for rail in layout["rails"] if rail["rail"] in wanted],
+        "all_rails": layout["rails"],
+    }

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     address,
+    address_pod,
     arp,
+    arp_pod,
     attachments,
     boot,
     cni,
@@ -23,12 +25,15 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     naming,
     nccl,
     netns,
+    placement,
+    pod_devices,
     policy,
     pool_config,
     qos,
     qos_node,
     resource,
     resource_node,
+    returned,
     topology,
 )
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
@@ -46,8 +51,8 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 
 # Importing a subject registers its rules.
 SUBJECTS = (
-    address, arp, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, nccl, netns, policy, pool_config, qos, qos_node,
-    resource, resource_node, topology,
+    address, address_pod, arp, arp_pod, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, nccl, netns, placement,
+    pod_devices, policy, pool_config, qos, qos_node, resource, resource_node, returned, topology,
 )  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
 _ABSENT = {
@@ -57,6 +62,7 @@ _ABSENT = {
     "cluster": "the cluster's objects were not read",
     "operator": "the operator was not looked at",
     "nccl": "the NCCL test did not run",
+    "returned": "the node was not read again after its test pods went",
 }
 
 
@@ -68,6 +74,8 @@ def absent(rule: Rule, context: Context) -> str | None:
 def results(rule: Rule, contexts: list[Context]) -> Iterator[tuple[Context, Problem | Unknown]]:
     """All that one rule says. What it needs and does not have makes it unknown, and so does its own failure."""
     groups: dict[str, list[Context]] = {}
+    if "pod" in rule.needs:
+        contexts = [part for context in contexts for part in context.of_each_pod()]
     for context in contexts:
         need = absent(rule, context)
         if need:

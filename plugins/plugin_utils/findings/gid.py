@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import (
     address_rows,
@@ -121,26 +122,42 @@ def indexes_differ(contexts: list[Context]):
     Cause: a port has one table for all network namespaces of its node, and every child interface takes the next free
     rows. VFs have tables of their own, where the index follows from the order of their addresses.
 
-    Evidence: for each index, the nodes and rails that have it.
+    Evidence: for each index, the nodes and rails that have it; the usual one, and by pod what differs from it.
 
     Remedy: leave the variable unset (a recent NCCL chooses itself), or set it for each pod from its table.
 
     Source: k8snetworkplumbingwg/multus-cni#1100; kubernetes-sigs/dranet, GB300 example.
     """
-    places: dict[int, list[str]] = {}
+    seen: dict[str, dict[int, int]] = {}
+    nodes: dict[str, str] = {}
     for context in contexts:
         if context.pod["reachable"]:
-            for rail, index in usable_rails(context).items():
-                if index is not None:
-                    places.setdefault(index, []).append(f"{context.node} rail {rail}")
-    if len(places) > 1:
-        told = ", ".join(map(str, sorted(places)))
-        yield Problem(
-            f"The pods' addresses are at the GID indexes {told}; no fixed index fits all",
-            "Leave NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX unset, or set them in each pod from its own table.",
-            {"indexes": {str(index): where for index, where in sorted(places.items())}},
-            node=contexts[0].node,
-        )
+            found = {rail: index for rail, index in usable_rails(context).items() if index is not None}
+            label = f"{context.node}/{context.pod['name']}"
+            seen[label], nodes[label] = found, context.node
+    counts = Counter(index for rails in seen.values() for index in rails.values())
+    if len(counts) < 2:
+        return
+    places = {
+        str(index): [
+            f"{nodes[name]} rail {rail}" for name, rails in seen.items() for rail in rails if rails[rail] == index
+        ]
+        for index in sorted(counts)
+    }
+    most = max(counts.values())
+    usual = min(index for index, count in counts.items() if count == most)
+    others = {
+        name: {str(rail): index for rail, index in rails.items() if index != usual} for name, rails in seen.items()
+    }
+    others = {name: rails for name, rails in others.items() if rails}
+    named = ", ".join(list(others)[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
+    yield Problem(
+        f"The pods' addresses are at the GID indexes {', '.join(places)}; no fixed index fits all: {named} differ from the "
+        f"usual {usual}",
+        "Leave NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX unset, or set them in each pod from its own table.",
+        {"indexes": places, "usual": usual, "others": others},
+        node=nodes[next(iter(others))],
+    )
 
 
 @rule("GID-008", "error", "A pod has only a placeholder address on a rail", needs=("pod",))

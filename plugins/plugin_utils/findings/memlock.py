@@ -44,3 +44,37 @@ def limit_too_low(context: Context):
             evidence,
             severity="error" if limit <= TOO_LITTLE else "warning",
         )
+
+
+@rule("MEMLOCK-002", "error", "A process in the pod may not lock enough memory", needs=("pod",))
+def limit_in_pod_too_low(context: Context):
+    """Symptom: ibv_reg_mr fails in this pod, "Couldn't allocate MR", with ENOMEM.
+
+    Cause: the limit for locked memory that the container got from its runtime, and no capability IPC_LOCK, with which it
+    would not count. Pods get both at their start. An error up to 64 MiB, a warning above.
+
+    Evidence: soft and hard limit as the process sees them, in KiB, and whether it has IPC_LOCK.
+
+    Remedy: as for MEMLOCK-001: the runtime's limit. Or IPC_LOCK for the pod, which needs the Pod Security level
+    privileged.
+
+    Source: k8snetworkplumbingwg/sriov-network-device-plugin#271; kernel mm/mlock.c (can_do_mlock).
+    """
+    pod = context.pod
+    if not pod["reachable"]:
+        return
+    memlock = pod["memlock"]
+    limit = memlock["soft_kib"]
+    if memlock["ipc_lock"] or limit == "unlimited":
+        return
+    if limit is None or memlock["ipc_lock"] is None:
+        what = "limit for locked memory is" if limit is None else "capabilities are"
+        yield Unknown(f"The {what} not known of a process in the pod", {"memlock": memlock})
+        return
+    yield Problem(
+        f"A process in the pod may lock {limit} KiB of memory and has no IPC_LOCK",
+        "Raise the runtime's limit to unlimited (CRI-O: default_ulimits memlock=-1:-1; containerd: LimitMEMLOCK=infinity) "
+        "and restart it.",
+        {"memlock": memlock},
+        severity="error" if limit * 1024 <= TOO_LITTLE else "warning",
+    )

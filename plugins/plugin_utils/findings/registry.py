@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
 # "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it. "operator" is what
-# operator_ready read.
-INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator", "nccl")
+# operator_ready read. "returned" are facts of the node after its test pods went.
+INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator", "returned", "nccl")
 USUAL_INPUTS = INPUTS[:3]
 NODE, FLEET = "node", "fleet"
 # Playbooks that cure what a rule finds, or refuse to go on with the reason.
@@ -40,7 +40,8 @@ class Context:
     :param facts: ``ansible_facts.rdma`` of the node; None when they could not be gathered.
     :param kubernetes: ``{node: name, allocatable: {resource: text}, labels, attachments: ["namespace/name", …]|None,
         chains: {"namespace/name": [plugin type, …]|None}|None,
-        pools: [SriovNetworkPoolConfig, …]|None}``; None when the cluster does not know the node or was not asked.
+        pools: [SriovNetworkPoolConfig, …]|None, holders: ["namespace/name", …]|None}``, where holders are other pods of
+        the node that ask for its rails; None when the cluster does not know the node or was not asked.
     :param pod: the node's entry of pod_rdma_facts with its ``name``; None when there is no test pod.
     :param before: ``ansible_facts.rdma`` of an earlier run, None when there is none.
     :param addresses: addresses by which the node is reached: ansible_host and those of the Node object.
@@ -49,6 +50,9 @@ class Context:
         where the cluster has none) and ``drain_limit``; one for all nodes, None when the cluster was not asked.
     :param operator: what operator_ready returned as ``operator``; one for all nodes, None when it was not asked.
     :param nccl: what the NCCL test found about this node (plugin_utils/nccl/result.py, host_part); None when it did not run.
+    :param returned: ``ansible_facts.rdma`` of the node, gathered after its test pods went; None when it was not.
+    :param parts: where a node has several test pods, ``(layout, pod)`` of each, with the rails that it asked for; ``pod``
+        is then the first one. Rules that need a pod see one after the other.
     """
 
     node: str
@@ -60,7 +64,13 @@ class Context:
     addresses: tuple[str, ...] = ()
     cluster: dict | None = None
     operator: dict | None = None
+    returned: dict | None = None
+    parts: tuple[tuple[dict, dict | None], ...] = ()
     nccl: dict | None = None
+
+    def of_each_pod(self) -> list[Context]:
+        """This node as each of its test pods has it."""
+        return [replace(self, layout=layout, pod=pod, parts=()) for layout, pod in self.parts] or [self]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.rdma.gid import best
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import usable_rails
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
+from ansible_collections.railyard.rdma.tests.unit.field_cases import field_pod
 from ansible_collections.railyard.rdma.tests.unit.field_cases.field_node import (
     PCI,
     FieldNode,
@@ -122,8 +123,12 @@ def pod(rows: list[dict], *addresses: dict) -> dict:
         "netns_mode": "shared",
         "networks": [{"name": "default/rdma-ipvlan-0", "interface": "net1"}],
         "devices": {"mlx5_4": {"pci": PCI[0], "netdev": None, "ports": {"1": port}}},
-        "netdevs": {"eth0": {"pci": None}, "net1": {"pci": None, "addresses": list(addresses)}},
+        "netdevs": {
+            "eth0": {"pci": None},
+            "net1": {"pci": None, "mtu": 4220, "addresses": list(addresses), "sysctls": field_pod.SYSCTLS},
+        },
         "addresses_unknown": [],
+        **field_pod.process("mlx5_4"),
     }
 
 
