@@ -31,7 +31,7 @@ options:
       - What was gathered. Rules that need more are left out.
     type: list
     elements: str
-    choices: [facts, kubernetes, pod, cluster, operator, returned, nccl]
+    choices: [facts, kubernetes, pod, cluster, operator, returned, nccl, bandwidth]
     default: [facts, kubernetes, pod]
   nodes:
     description:
@@ -109,6 +109,11 @@ options:
     choices: [prepare_nodes]
     default: []
     version_added: 0.2.0
+  bandwidth:
+    description:
+      - What the filter P(railyard.rdma.bandwidth_result#filter) returned.
+    type: dict
+    version_added: 0.2.0
 """
 
 EXAMPLES = r"""
@@ -155,6 +160,7 @@ def findings(
     only=None,
     operator=None,
     nccl=None,
+    bandwidth=None,
     returned=None,
     holders=None,
 ):
@@ -180,6 +186,7 @@ def findings(
         chains,
         operator,
         nccl=nccl,
+        bandwidth=bandwidth,
         returned=returned,
         holders=holders,
     )

@@ -73,6 +73,11 @@ class Fault:
         return {word for text in _texts(self.inject) for word in _PLACEHOLDER.findall(text)}
 
     @property
+    def shows_in_a_benchmark(self) -> bool:
+        """Whether only a benchmark finds it."""
+        return self.finding is not None and "bandwidth" in RULES[self.finding].needs
+
+    @property
     def shows_on_the_node(self) -> bool:
         """Whether it needs no cluster: neither to be there nor to be found."""
         if any(key in self.inject for key in injections.OF_CLUSTER):

@@ -6,9 +6,10 @@
 
 An *endpoint* is a pod on a node, or whatever else has RDMA devices::
 
-    {host, node, pod, namespace, container, rails: {0: {device, gid_index, address, port_gbps, …}, …}}
+    {host, node, pod, namespace, container, traffic_class, rails: {0: {device, gid_index, address, port_gbps, …}, …}}
 
-``rails`` has those that can be tested; the others are in ``missing: {rail: reason}``.
+traffic_class is that of the node's layout; without the key it is that of the settings. ``rails`` has those that can be
+tested; the others are in ``missing: {rail: reason}``.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ def leg(settings: dict, client: dict, server: dict, stream: int = 0) -> tuple[li
     :returns: ``([{rail, port, device, argv}], the same, {rail: reason})``.
     """
     servers, clients, left_out = [], [], {}
+    if settings["traffic_class"] is None and "traffic_class" in client:
+        settings = {**settings, "traffic_class": client["traffic_class"]}
     wanted = sorted(
         {int(rail) for side in (client, server) for part in ("rails", "missing") for rail in side.get(part) or {}}
     )

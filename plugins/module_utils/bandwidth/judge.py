@@ -20,6 +20,7 @@ _SENT = ("counters/unicast_xmit_packets", "counters/port_xmit_packets", "hw_coun
 _RECEIVED = ("counters/unicast_rcv_packets", "counters/port_rcv_packets", "hw_counters/rcvd_pkts")
 # Fewer packets than this on their way say nothing: a queue pair that gives up sends a window and repeats it.
 ENOUGH_PACKETS = 8
+TOO_MUCH = 1.05  # of a port's rate: tests that share it did not overlap
 _LOST = 0.5  # of what left, less than this arrived: no congestion does that, a filter does
 LOST_REMEDY = {
     "vf": "Let the fabric accept frames from the MAC addresses of VFs, or use a network whose frames carry the rail's own "
@@ -195,14 +196,21 @@ def share_ports(results: list[dict], low: float = LOW_RATIO) -> None:
         total = round(sum(row["gbps"] for row in group), 3)
         ratio = sum(row["ratio"] for row in group)
         parts = " and ".join(f"{row['gbps']:.2f}" for row in group)
+        if ratio > TOO_MUCH:
+            text = f"{parts} Gb/s are more than the port has: the tests did not run at the same time"
+            for row in group:
+                row.update(
+                    shared_gbps=None, verdict=UNKNOWN, kind="stream", reason=text, remedy="Run longer tests (seconds)."
+                )
+            continue
         for row in group:
             row.update(shared_gbps=total, kind=None, remedy=None)
             by_ratio(row, ratio, low)
             row["reason"] = f"{parts} Gb/s on one port, {ratio:.0%} of its {row['port_gbps']:g} Gb/s"
 
 
-def slow_hosts(results: list[dict]) -> dict[int, list[str]]:
-    """{rail: hosts that were slow both as client and as server}: these are at fault themselves, not the way to them."""
+def slow_hosts(results: list[dict]) -> list[dict]:
+    """``[{rail, hosts}]``: hosts that were slow both as client and as server are at fault themselves, not the way to them."""
     seen: dict[tuple[int, str], dict[str, set[str]]] = {}
     for row in results:
         for side in ("client", "server"):
@@ -212,4 +220,50 @@ def slow_hosts(results: list[dict]) -> dict[int, list[str]]:
     for (rail, host), sides in sorted(seen.items()):
         if sides["client"] == {LOW} and sides["server"] == {LOW}:
             found.setdefault(rail, []).append(host)
-    return found
+    return [{"rail": rail, "hosts": hosts} for rail, hosts in sorted(found.items())]
+
+
+def in_short(results: list[dict]) -> str:
+    """One line about results: how many of each verdict, the range of rates, and the first that is not full."""
+    counts = [f"{sum(1 for row in results if row['verdict'] == word)} {word}" for word in (FULL, LOW, FAILED, UNKNOWN)]
+    rates = [row["gbps"] for row in results if row["gbps"] is not None]
+    parts = [", ".join(text for text in counts if not text.startswith("0 ")) or "no tests"]
+    if rates:
+        parts.append(f"{min(rates):.2f} to {max(rates):.2f} Gb/s")
+    bad = next((row for row in results if row["verdict"] != FULL), None)
+    if bad:
+        parts.append(f"rail {bad['rail']} from {bad['client']['host']} to {bad['server']['host']}: {bad['reason']}")
+    return "; ".join(parts)
+
+
+def add_host_counters(
+    results: list[dict], before: dict[str, dict], after: dict[str, dict], functions: dict | None = None
+) -> None:
+    """Fill in what pods could not count: in shared mode they see no counters of a device, but their node does.
+
+    A node is read before and after the whole benchmark, so these are the sums of all tests of the device.
+
+    :param before: ``{host: ansible_facts.rdma}`` gathered with counters; after: the same from afterwards.
+    :param functions: ``{(host, rail): "vf" | "pf" | "child"}``, for the words of a reason.
+    """
+    for row in results:
+        for side in ("client", "server"):
+            if not row["counters"][side]:
+                host, device = row[side]["host"], row[side]["device"]
+                row["counters"][side] = difference(
+                    _of_device(before.get(host), device), _of_device(after.get(host), device)
+                )
+        if row["verdict"] == FAILED and row["kind"] in ("retry", "no_result"):
+            _where_lost(row, (functions or {}).get((row["client"]["host"], row["rail"])))
+
+
+def _of_device(facts: dict | None, device: str | None) -> dict[str, int]:
+    """Counters of the first port of a device by the names that the script uses."""
+    ports = (((facts or {}).get("devices") or {}).get(device) or {}).get("ports") or {}
+    told = next(iter(ports.values()), {}).get("counters") or {}
+    return {
+        f"{kind}/{name}": value
+        for kind in ("counters", "hw_counters")
+        for name, value in (told.get(kind) or {}).items()
+        if isinstance(value, int)
+    }

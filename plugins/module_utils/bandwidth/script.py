@@ -11,15 +11,15 @@ How to use it without a cluster (over ssh into a network namespace, or on this m
     send(server, script.order(server_tests))               # tests: [{rail, port, device, argv}], see commands.py
     ... read lines until "@ ready RAIL" or "@ result RAIL …" came for every rail
     send(client, script.order(client_tests, each=False))   # starts at once
-    ... read until "@ end", then close the server's standard input and read until "@ end"
+    ... read until "@ end", then send(server, script.STOP) and read until "@ end"
     transcript.read(all the text)                          # -> results and counters by rail
 
 :func:`session.run_leg` does all that with two functions that start a process; ``session.ProcessStream`` starts one with a
 prefix such as ``["ssh", "machine", "ip", "netns", "exec", "pod-1"]``.
 
 Told on standard input, one line each: ``RAIL PORT DEVICE WORD …`` is a test and its command, ``together`` or ``each``
-ends the list and starts it. After that standard input stays open: when it closes, the script ends its own children by
-their ids and itself. So it does on TERM, on a broken output and after ``deadline`` seconds.
+ends the list and starts it. After that standard input stays open: when it closes, or says ``stop``, the script ends its own
+children by their ids and itself. So it does on TERM, on a broken output and after ``deadline`` seconds.
 
 Said on standard output::
 
@@ -42,6 +42,7 @@ import shlex
 
 SERVER, CLIENT = "server", "client"
 ROLES = (SERVER, CLIENT)
+STOP = b"stop\n"
 # Counters that tell what happened on the way; in /sys/class/infiniband/DEVICE/ports/1 of the pod. Units and meaning:
 # Documentation/ABI/stable/sysfs-class-infiniband and Mellanox' list of hw_counters.
 COUNTERS = (
@@ -116,7 +117,7 @@ n=$((n + 1)); eval "r$n=\$r o$n=\$o d$n=\$d k$n=\$k p$n= c$n= h$n=$(printf %04X 
 done
 [ "$how" ] || stop input
 exec 3<&0
-(trap - TERM HUP INT PIPE USR1 ALRM; while IFS= read -r l; do :; done; kill -USR1 $$) <&3 >/dev/null 2>&1 &
+(trap - TERM HUP INT PIPE USR1 ALRM; while IFS= read -r l && [ "$l" != stop ]; do :; done; kill -USR1 $$) <&3 >/dev/null 2>&1 &
 W=$!
 (trap 'kill $!; exit 0' TERM; trap - HUP INT PIPE USR1 ALRM
 sleep "$limit" & wait $!; trap - TERM; kill -ALRM $$) </dev/null >/dev/null 2>&1 3<&- &

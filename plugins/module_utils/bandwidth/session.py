@@ -5,7 +5,7 @@
 """Run the two sides of a pair through streams, and keep what they said. Standard library only.
 
 A *stream* is one run of the script in one pod: an object with ``send(bytes)``, ``receive(seconds) -> bytes | None`` (None
-at its end, empty when nothing came in time), ``close_input()`` and ``close()``. ``open_stream(endpoint, argv)`` starts one
+at its end, empty when nothing came in time) and ``close()``, which ends the script. ``open_stream(endpoint, argv)`` starts one
 and raises StreamError when it cannot.
 """
 
@@ -62,14 +62,10 @@ class ProcessStream:
             return b""
         return os.read(self._process.stdout.fileno(), 65536) or None
 
-    def close_input(self) -> None:
-        """Close its standard input: the script then ends."""
+    def close(self) -> None:
+        """Close its input, and wait until the process has ended; it is killed when it does not end by itself."""
         with contextlib.suppress(OSError):
             self._process.stdin.close()
-
-    def close(self) -> None:
-        """Close everything, and wait until the process has ended; it is killed when it does not end by itself."""
-        self.close_input()
         try:
             self._process.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -127,12 +123,6 @@ class Side:
             except (StreamError, TranscriptError) as error:
                 self.failure = str(error)
         return self.failure is None
-
-    def close_input(self) -> None:
-        """Tell the script to end."""
-        if self._stream is not None:
-            with contextlib.suppress(StreamError):
-                self._stream.close_input()
 
     def close(self) -> None:
         """Close the stream; the script ends with it."""
@@ -199,7 +189,7 @@ def _end(servers: list[Side], clock: Callable[[], float]) -> None:
         side.read_until(lambda side=side: side.said.ended, until, clock)
     for side in servers:
         if not side.said.ended:
-            side.close_input()
+            side.send(script.STOP)
     until = clock() + LEAVE_SECONDS
     for side in servers:
         side.read_until(lambda side=side: side.said.ended, until, clock)

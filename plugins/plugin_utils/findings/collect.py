@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of
+from ansible_collections.railyard.rdma.plugins.plugin_utils.bandwidth import of_host
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import interfaces
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.result import host_part
@@ -28,6 +29,7 @@ def contexts(
     returned=None,
     holders=None,
     nccl=None,
+    bandwidth=None,
 ) -> list[Context]:
     """Contexts of all hosts of a rail model, in the model's order.
 
@@ -44,6 +46,7 @@ def contexts(
     :param cluster: what rail_state returned, with ``wanted`` and ``drain_limit``; its nodes serve when ``nodes`` is None.
     :param operator: what operator_ready returned as ``operator``.
     :param nccl: the result of the NCCL test.
+    :param bandwidth: the result of a benchmark.
     :param returned: {host: ``ansible_facts.rdma`` after its test pods went}.
     :param holders: {node name: [``namespace/name`` of other pods that ask for rails]}, None when not asked.
     """
@@ -84,6 +87,7 @@ def contexts(
                     (returned or {}).get(host),
                     tuple(parts) if len(parts) > 1 else (),
                     nccl=None if nccl is None else host_part(nccl, host),
+                    bandwidth=None if bandwidth is None else of_host(bandwidth, host),
                 )
             )
     return made

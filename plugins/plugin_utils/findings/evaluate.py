@@ -15,6 +15,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import (
     arp,
     arp_pod,
     attachments,
+    bandwidth,
     boot,
     cni,
     gid,
@@ -51,8 +52,8 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry im
 
 # Importing a subject registers its rules.
 SUBJECTS = (
-    address, address_pod, arp, arp_pod, attachments, boot, cni, gid, gid_node, helm, link, memlock, naming, nccl, netns, placement,
-    pod_devices, policy, pool_config, qos, qos_node, resource, resource_node, returned, topology,
+    address, address_pod, arp, arp_pod, attachments, bandwidth, boot, cni, gid, gid_node, helm, link, memlock, naming, nccl, netns,
+    placement, pod_devices, policy, pool_config, qos, qos_node, resource, resource_node, returned, topology,
 )  # fmt: skip
 RETRY = "Find out why the check could not be made, and run it again."
 _ABSENT = {
@@ -62,6 +63,7 @@ _ABSENT = {
     "cluster": "the cluster's objects were not read",
     "operator": "the operator was not looked at",
     "nccl": "the NCCL test did not run",
+    "bandwidth": "no benchmark ran",
     "returned": "the node was not read again after its test pods went",
 }
 

@@ -24,7 +24,7 @@ SEVERITIES = ("error", "warning", "info", "unknown")
 # What a rule may need to know. A caller asks only for rules whose needs it gathered: inspect has no pods.
 # "cluster" is what the module rail_state read: it takes many lists, so only callers that ask for it have it. "operator" is what
 # operator_ready read. "returned" are facts of the node after its test pods went.
-INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator", "returned", "nccl")
+INPUTS = ("facts", "kubernetes", "pod", "cluster", "operator", "returned", "nccl", "bandwidth")
 USUAL_INPUTS = INPUTS[:3]
 NODE, FLEET = "node", "fleet"
 # Playbooks that cure what a rule finds, or refuse to go on with the reason.
@@ -50,6 +50,7 @@ class Context:
         where the cluster has none) and ``drain_limit``; one for all nodes, None when the cluster was not asked.
     :param operator: what operator_ready returned as ``operator``; one for all nodes, None when it was not asked.
     :param nccl: what the NCCL test found about this node (plugin_utils/nccl/result.py, host_part); None when it did not run.
+    :param bandwidth: what a benchmark measured about this node (plugin_utils/bandwidth.py, of_host); None when none ran.
     :param returned: ``ansible_facts.rdma`` of the node, gathered after its test pods went; None when it was not.
     :param parts: where a node has several test pods, ``(layout, pod)`` of each, with the rails that it asked for; ``pod``
         is then the first one. Rules that need a pod see one after the other.
@@ -67,6 +68,7 @@ class Context:
     returned: dict | None = None
     parts: tuple[tuple[dict, dict | None], ...] = ()
     nccl: dict | None = None
+    bandwidth: dict | None = None
 
     def of_each_pod(self) -> list[Context]:
         """This node as each of its test pods has it."""

@@ -22,7 +22,12 @@ from rehearsal.fleet.faults import Catalogue
 pytestmark = pytest.mark.fleet
 
 CATALOGUE = Catalogue()
-NAMES = [name for name in CATALOGUE.names() if not CATALOGUE.get(name).shows_on_the_node]
+# Those that only a benchmark finds are in tests/rehearsal/benchmark.
+NAMES = [
+    name
+    for name in CATALOGUE.names()
+    if not CATALOGUE.get(name).shows_on_the_node and not CATALOGUE.get(name).shows_in_a_benchmark
+]
 PLAYBOOKS = ROOT / "playbooks"
 # The healthy twins, one for each mode.
 HEALTHY = {"healthy-shared": "shared", "healthy-exclusive": "exclusive"}
