@@ -31,7 +31,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help rehearse test lint unit golden fleet-tests sanity molecule vm builders oldest tarball \
+.PHONY: help rehearse test lint unit golden report-tests fleet-tests sanity molecule vm builders oldest tarball \
 	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages
 
 help: ## Show the targets
@@ -41,7 +41,7 @@ rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTOR
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
 # Two at a time, the long ones first; each shows its output when it ends, with its time, and one that fails keeps no other from running. The unit tests run in sanity and oldest.
-CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden benchmark-tests tarball
+CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden report-tests benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=recurse $(addprefix check-,$(CHECKS))
 	@echo "All checks passed: $(CHECKS)"
@@ -60,6 +60,9 @@ lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production
 
 unit: .venv/test ## Tests of the pure code and the modules
 	pytest -q tests/unit
+
+report-tests: .venv/test ## The report: its schemas, and its page in a headless browser
+	pytest -q -rs tests/report
 
 golden: .venv/test ## Rendered objects against the published ones
 	pytest -q tests/golden
@@ -116,6 +119,7 @@ system-packages:
 	@touch $@
 
 .venv/test: .venv/rehearsal tests/requirements.txt
+	@PATH="$(USER_PATH)" scripts/system-packages.sh test
 	.venv/bin/pip install --quiet -c constraints.txt -r tests/requirements.txt
 	@touch $@
 

@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs the Debian or Ubuntu packages that the rehearsal fleet and its tests need, where they are missing:
+# Installs the Debian or Ubuntu packages that the rehearsal fleet and its tests need, where they are missing; with the argument "test" those
+# of the tests too:
 #   openssh-server  each node runs its own sshd         openssh-client  Ansible reaches the nodes by ssh
 #   kmod            the mode at boot is read as modprobe reads it
 #   iproute2        network namespaces of nodes and pods
 #   python3-venv    where the Python found cannot make virtual environments without it
 #   npm             only without helm on PATH: an npm package brings one
 #   uidmap          only for users other than root: user namespaces with a range of ids
+#   chromium-headless-shell  (test) a browser for the tests of the report, where there is no other; without one they are skipped
 set -eu
 
 missing=""
@@ -23,6 +25,12 @@ need openssh-client has ssh
 need kmod has modprobe
 need iproute2 has ip
 if [ "$(id -u)" -ne 0 ]; then need uidmap has newuidmap; fi
+if [ "${1:-}" = test ] && ! { has chromium-headless-shell || has chromium || has google-chrome; } >/dev/null; then
+  # Ubuntu has none as a package.
+  if [ "$(id -u)" -eq 0 ] && { apt-cache show chromium-headless-shell || apt-get -qq update && apt-cache show chromium-headless-shell; } >/dev/null 2>&1; then
+    need chromium-headless-shell false
+  fi
+fi
 
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
