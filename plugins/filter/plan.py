@@ -33,7 +33,7 @@ options:
     type: dict
   drains:
     description:
-      - What the module P(railyard.rdma.rail_plan_facts#module) returned as C(drains).
+      - What the module P(railyard.rdma.rail_state#module) returned as C(drains).
     type: dict
   wanted:
     description:
@@ -54,6 +54,12 @@ options:
       - Why something could not be seen, by its name. V(preflight), V(operator), V(cluster), V(objects).
     type: dict
     default: {}
+  refused:
+    description:
+      - The names of O(failures) for which a right was missing. What they would have told is unknown then, and stops nothing.
+    type: list
+    elements: str
+    default: []
   judgements:
     description:
       - What the filter P(railyard.rdma.findings#filter) returned, with the name of the playbook that it stops as C(playbook).
@@ -117,6 +123,7 @@ def plan(
     objects=None,
     operator=None,
     failures=None,
+    refused=(),
     judgements=(),
     minutes=None,
 ):
@@ -143,6 +150,7 @@ def plan(
         objects=objects,
         prepared=operator,
         failures=failures,
+        refused=frozenset(refused),
         findings=[finding for one in judgements for finding in one["findings"]],
         failing=[{**finding, "playbook": one["playbook"]} for one in judgements for finding in one["failing"]],
     )

@@ -26,7 +26,7 @@ options:
     required: true
   drains:
     description:
-      - What the module P(railyard.rdma.rail_plan_facts#module) returned as C(drains).
+      - What the module P(railyard.rdma.rail_state#module) returned as C(drains).
     type: dict
     default: {}
   going:

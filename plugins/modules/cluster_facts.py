@@ -94,7 +94,7 @@ from importlib import metadata
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
     auth_argument_spec,
@@ -148,7 +148,7 @@ def cluster_facts(module):
     except NoConnection as error:
         return {**found, "reason": str(error)}, None
     except ApiError as error:
-        return {**found, "reason": f"HTTP status {error.status}: {error.message}"}, None
+        return {**found, "reason": answer_text(error)}, None
     return {**found, "reason": None if found["version"] else "the server's version is not readable"}, api
 
 
@@ -198,7 +198,7 @@ def hosts_facts(api, cluster, hosts):
             nodes = api.list_kind("v1", "Node")
             pools = api.list_kind("sriovnetwork.openshift.io/v1", "SriovNetworkPoolConfig")
         except ApiError as error:
-            api, reason = None, f"HTTP status {error.status}: {error.message}"
+            api, reason = None, answer_text(error)
             cluster["reason"] = reason
     found = {host: host_facts(names, nodes, pools) for host, names in hosts.items()}
     return found if api else {host: {**entry, "reason": reason} for host, entry in found.items()}

@@ -167,7 +167,7 @@ from datetime import datetime, timezone
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
     auth_argument_spec,
@@ -251,7 +251,7 @@ def failure(api, params, progress, error):
     if isinstance(error, drain.Overdue):
         text = f"waited {progress.waited[progress.phase]:.0f} s for {WAITS_FOR[progress.phase]}: {text}"
     elif isinstance(error, ApiError):
-        text = f"HTTP status {error.status}: {text}"
+        text = answer_text(error).rstrip(".")
     if params["state"] == "drained":
         end = drain.take_back(api, name, progress)
     else:

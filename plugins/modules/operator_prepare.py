@@ -164,6 +164,12 @@ requests:
   returned: success
   type: int
   sample: 5
+status:
+  description: HTTP status of the API's answer that ended the look; V(0) where nobody answered.
+  returned: when a request to the API failed
+  type: int
+  version_added: 0.2.0
+  sample: 403
 """
 
 import os
@@ -172,7 +178,7 @@ import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import field_diff
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import (
@@ -448,7 +454,7 @@ def main():
             msg=f"{error}. Another program wrote it, or the Secret is damaged; helm list shows what Helm makes of it."
         )
     except ApiError as error:
-        module.fail_json(msg=f"The cluster cannot be prepared: HTTP status {error.status}: {error.message}")
+        module.fail_json(msg=f"The cluster cannot be prepared: {answer_text(error)}", status=error.status)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import readiness
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import operands, releases, snapshot
 
@@ -271,7 +271,7 @@ def main():
     try:
         run(module, api)
     except ApiError as error:
-        module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
+        module.fail_json(msg=f"The cluster cannot be read: {answer_text(error)}")
     except releases.Unreadable as error:
         module.fail_json(msg=str(error))
 

@@ -232,7 +232,7 @@ requests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import (
     InputError,
     PartialFailure,
@@ -345,7 +345,7 @@ def run(module, api):
         module.fail_json(msg=str(error), objects=[], not_done=[])
     except ApiError as error:
         module.fail_json(
-            msg=f"Nothing was {verb}; reading the cluster failed: HTTP status {error.status}: {error.message}",
+            msg=f"Nothing was {verb}; reading the cluster failed: {answer_text(error)}",
             objects=[],
             not_done=[],
         )

@@ -56,6 +56,12 @@ options:
       - pods
       - events
       - nic_ids
+  drains:
+    description:
+      - Read also what drains would meet, from the same list of pods.
+      - It costs two requests more, for the operator's Deployments and for PodDisruptionBudgets, and with O(parts) the list of pods.
+    type: bool
+    default: false
 requirements:
   - kubernetes (Python library) 24.2 or newer
 seealso:
@@ -95,6 +101,28 @@ state:
     pods: null
     reasons:
       pods: pods is forbidden
+drains:
+  description:
+    - C(pods) that a drain may evict, C(resources) being the names of the extended resources that their containers request,
+      C(grace) the seconds that they may take to end, C(blocked) the PodDisruptionBudget that lets none of them go now,
+      C(unmanaged) whether no controller makes them anew, C(own) whether they are left over from this collection's own tests.
+    - C(resource_prefix) is that of the running operator, V(null) when none runs.
+    - C(unknown) says of each part that is missing why.
+  returned: when O(drains) is true
+  type: dict
+  sample:
+    pods:
+      - namespace: jobs
+        name: trainer-0
+        node: gpu-1
+        resources: [nvidia.com/gpu]
+        empty_dirs: [scratch]
+        grace: 30
+        unmanaged: false
+        own: false
+        blocked: null
+    resource_prefix: nvidia.com
+    unknown: {}
 requests:
   description: Requests that were sent, repeats included.
   returned: success
@@ -103,8 +131,8 @@ requests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster import state
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import plan_facts, state
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 
 
@@ -114,15 +142,22 @@ def main():
         namespace={"type": "str", "required": True},
         resource_prefixes={"type": "list", "elements": "str", "default": []},
         parts={"type": "list", "elements": "str", "choices": [*state.PARTS, "nic_ids"]},
+        drains={"type": "bool", "default": False},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     api = connect(module)
     params = module.params
+    whole, more = {}, {}
     try:
-        found = state.read(api, params["namespace"], params["resource_prefixes"], params["parts"])
+        found = state.read(api, params["namespace"], params["resource_prefixes"], params["parts"], whole)
+        if params["drains"]:
+            reasons = found["reasons"]
+            if "pods" not in found:
+                reasons = state.read(api, params["namespace"], (), ["pods"], whole)["reasons"]
+            more["drains"] = plan_facts.gather(api, params["namespace"], whole.get("pods"), reasons.get("pods"))
     except ApiError as error:
-        module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
-    module.exit_json(changed=False, state=found, requests=api.requests)
+        module.fail_json(msg=f"The cluster cannot be read: {answer_text(error)}")
+    module.exit_json(changed=False, state=found, requests=api.requests, **more)
 
 
 if __name__ == "__main__":

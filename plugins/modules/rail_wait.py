@@ -150,7 +150,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import drain, operator_log, readiness
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import InputError, flatten
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
     NoConnection,
@@ -237,7 +237,7 @@ def look_or_tell(api, params, objects, once):
     except ApiError as error:
         if once or not error.retriable:
             raise
-        return [readiness.missing(API, f"{error.message} (HTTP status {error.status})")]
+        return [readiness.missing(API, answer_text(error))]
 
 
 def wait(api, params, objects, once=False, clock=time.monotonic, pause=time.sleep):
@@ -305,7 +305,7 @@ def explained(api, pending, objects, layouts=()):
     try:
         return with_logs(api, pending + blocked_drains(api, pending), objects, layouts)
     except ApiError as error:
-        return [*pending, readiness.missing(API, f"why is not known: {error.message} (HTTP status {error.status})")]
+        return [*pending, readiness.missing(API, f"why is not known: {answer_text(error)}")]
 
 
 def main():
@@ -332,7 +332,7 @@ def main():
     except (InputError, NoConnection) as error:
         module.fail_json(msg=str(error))
     except ApiError as error:
-        module.fail_json(msg=f"The cluster cannot be read: HTTP status {error.status}: {error.message}")
+        module.fail_json(msg=f"The cluster cannot be read: {answer_text(error)}")
     result = {"ready": not pending, "pending": pending, "waited": second, "progress": progress}
     result["finished"] = over or not pending
     if pending and over and not module.check_mode:

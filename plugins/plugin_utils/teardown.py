@@ -4,7 +4,7 @@
 
 """What taking the rails away would do: which objects go, what nodes and pods lose, and what speaks against it.
 
-Pure functions over what ``rail_state``, ``rail_plan_facts`` and ``rail_objects`` in check mode returned.
+Pure functions over what ``rail_state`` and ``rail_objects`` in check mode returned.
 """
 
 from __future__ import annotations

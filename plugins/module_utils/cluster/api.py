@@ -66,6 +66,17 @@ class ApiError(Exception):
         return self.status == 0 or self.status in RETRIED
 
 
+# How an error without an answer begins; transports write it.
+NO_ANSWER = "the API server does not answer"
+
+
+def answer_text(error):
+    """An ApiError in a message: ``HTTP status 403: nodes is forbidden…``, or ``no answer: …`` where nobody answered."""
+    if error.status:
+        return f"HTTP status {error.status}: {error.message}"
+    return f"no answer: {error.message.removeprefix(NO_ANSWER).removeprefix(': ') or NO_ANSWER}"
+
+
 class KindNotServed(Exception):
     """The API server does not serve this kind: its CustomResourceDefinition is not installed."""
 
@@ -244,7 +255,7 @@ def dynamic_transport(client):
     def unanswered(error):
         text, hopeless = trouble.connection_text(error, configuration.host)
         text += f" The connection is that of {source}." if hopeless else ""
-        return ApiError(0, f"the API server does not answer: {text}", hopeless=hopeless)
+        return ApiError(0, f"{NO_ANSWER}: {text}", hopeless=hopeless)
 
     def send(method, path, query, body, content_type):
         try:

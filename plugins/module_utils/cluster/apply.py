@@ -10,7 +10,7 @@ import copy
 import json
 import time
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import conflicts, predicted
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import identity
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import already_holds, own_fields
@@ -110,8 +110,7 @@ def explain(obj, error, manager, verb="apply"):
     if error.status == 404:
         namespace = (obj.get("metadata") or {}).get("namespace")
         return f"{name}: not found by the API server ({error.message}). Does the namespace '{namespace}' exist?"
-    answer = "no answer" if error.status == 0 else f"HTTP {error.status}"
-    return f"{name}: {answer}: {error.message}"
+    return f"{name}: {answer_text(error)}"
 
 
 def not_served(missing):

@@ -25,6 +25,7 @@ except ImportError:
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden, settings, trouble
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
     CONNECT_TIMEOUT,
+    NO_ANSWER,
     REQUEST_TIMEOUT,
     RETRIED,
     Api,
@@ -201,7 +202,7 @@ def _plain_for(params, attempts, pause, clock):
                 if unanswered and attempt < attempts:
                     pause(0.5 * 2 ** (attempt - 1))
                     continue
-                text = error.message.removeprefix("the API server does not answer: ")
+                text = error.message.removeprefix(f"{NO_ANSWER}: ")
                 raise no_connection(text, known.source, unanswered, attempt, clock() - started) from error
             answered.append(True)
             return found
@@ -264,6 +265,6 @@ def connect_later(params, **options):
         except NoConnection as error:
             if not error.unanswered:
                 raise
-            raise ApiError(0, f"the API server does not answer: {error.short}") from error
+            raise ApiError(0, f"{NO_ANSWER}: {error.short}") from error
 
     return Api(send, **options)

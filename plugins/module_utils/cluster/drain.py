@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 
 NODES = "/api/v1/nodes"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -131,7 +131,7 @@ def evict(api, pod):
         ending = any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes)
         if not error.retriable and not ending:
             raise
-        return f"{error.message} (HTTP status {error.status})"
+        return answer_text(error)
     return None
 
 
@@ -147,7 +147,7 @@ def take_out(api, name, options, progress):
         except ApiError as error:
             if not error.retriable:
                 raise
-            waiting = [f"the API: {error.message} (HTTP status {error.status})"]
+            waiting = [f"the API: {answer_text(error)}"]
         if phase is None:
             progress.count()
             return True
@@ -262,7 +262,7 @@ def give_back(api, name, boot_id, progress):
         except ApiError as error:
             if not error.retriable:
                 raise
-            waiting = [f"the API: {error.message} (HTTP status {error.status})"]
+            waiting = [f"the API: {answer_text(error)}"]
         if not progress.wait("ready", waiting):
             return False
 

@@ -12,10 +12,8 @@ The number of requests does not depend on the number of objects, but for pages o
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 
-# The server leaves finished pods and those without a node out: no drain ever meets them.
-PODS = "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
 # The operator's own default (pkg/vars); the chart sets nvidia.com.
 DEFAULT_PREFIX = "openshift.io"
 SPEC_FIELDS = ("interfaces", "system")
@@ -43,8 +41,10 @@ def pod_row(pod, budgets=()):
 
     resources are the names of extended resources that its containers request (a limit is a request, too), grace is in
     seconds, blocked says which PodDisruptionBudget lets no pod go now. None for a pod that no drain evicts: of a
-    DaemonSet, static, finished, or leaving already.
+    DaemonSet, static, finished, or leaving already, and for one that is on no node.
     """
+    if not (pod.get("spec") or {}).get("nodeName"):
+        return None
     if maintenance.judge_pod(pod, "evict", "evict")[0] != "evict":
         return None
     meta, spec = maintenance.metadata(pod), pod.get("spec") or {}
@@ -84,22 +84,6 @@ def prefix_of(deployments):
     return None
 
 
-class Reader:
-    """Lists that may fail: the reason is kept by the name of the part, and the part is None."""
-
-    def __init__(self, api):
-        self.api, self.unknown = api, {}
-
-    def list(self, part, api_version, kind, namespace=None, query=()):
-        """Objects of a kind, None when they cannot be read. A kind that is not served has none."""
-        try:
-            return self.api.list_kind(api_version, kind, namespace, query)
-        except ApiError as error:
-            answer = "no answer" if error.status == 0 else f"HTTP status {error.status}"
-            self.unknown[part] = f"{answer}: {error.message}"
-            return None
-
-
 def rows(items, make):
     """Rows of the items, without those that do not matter; None stays None."""
     if items is None:
@@ -107,18 +91,24 @@ def rows(items, make):
     return [row for row in map(make, items) if row is not None]
 
 
-def gather(api, namespace):
-    """``{pods, resource_prefix, unknown, requests}``, see the module rail_plan_facts."""
-    reader = Reader(api)
-    deployments = reader.list("resource_prefix", "apps/v1", "Deployment", namespace)
-    budgets = reader.list("budgets", "policy/v1", "PodDisruptionBudget")
-    pods = reader.list("pods", "v1", "Pod", None, [("fieldSelector", PODS)])
-    return {
-        "pods": rows(pods, lambda pod: pod_row(pod, budgets or ())),
-        "resource_prefix": prefix_of(deployments or []),
-        "unknown": reader.unknown,
-        "requests": api.requests,
-    }
+def gather(api, namespace, pods, reason=None):
+    """``{pods, resource_prefix, unknown}``: what drains would meet, see the module rail_state.
+
+    :param pods: all pods as the API gives them, None when they are not known; ``reason`` says why then.
+    """
+    unknown = {} if pods is not None else {"pods": reason or "the pods were not read"}
+
+    def listed(part, api_version, kind, place=None):
+        try:
+            return api.list_kind(api_version, kind, place)
+        except ApiError as error:
+            unknown[part] = answer_text(error)
+            return []
+
+    deployments = listed("resource_prefix", "apps/v1", "Deployment", namespace)
+    budgets = listed("budgets", "policy/v1", "PodDisruptionBudget")
+    found = rows(pods, lambda pod: pod_row(pod, budgets))
+    return {"pods": found, "resource_prefix": prefix_of(deployments), "unknown": unknown}
 
 
 # Names of rail_state's parts, and what a plan calls them.
@@ -126,7 +116,7 @@ PARTS = {"nodes": "nodes", "node_states": "states", "policies": "policies", "poo
 
 
 def cluster_of(state, drains):
-    """What ``node_effects`` looks at, from what rail_state and rail_plan_facts returned."""
+    """What ``node_effects`` looks at, from the state and the drains that rail_state returned."""
     states = state.get("node_states")
     configs = state.get("operator_configs")
     config = next((c for c in configs or [] if maintenance.metadata(c).get("name") == "default"), None)

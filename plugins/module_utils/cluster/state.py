@@ -135,11 +135,12 @@ def _nic_ids(api, namespace):
     return None if found is None else sorted((found.get("data") or {}).values())
 
 
-def read(api, namespace, prefixes=(), parts=None):
+def read(api, namespace, prefixes=(), parts=None, whole=None):
     """All parts, or the named ones. Raises ApiError for everything but a missing right.
 
     :param namespace: of the operator.
     :param prefixes: of the resources by which pods are chosen.
+    :param whole: a dict that gets the pods as the API gives them, under ``pods``, for another look at them.
     """
     found, reasons = {}, {}
     for name in [*PARTS, "nic_ids"] if parts is None else parts:
@@ -149,7 +150,10 @@ def read(api, namespace, prefixes=(), parts=None):
                 if found[name] is None:
                     reasons[name] = f"there is no ConfigMap {NIC_IDS} in {namespace}"
             else:
-                found[name] = _part(name, _listed(api, name, namespace), prefixes)
+                listed = _listed(api, name, namespace)
+                found[name] = _part(name, listed, prefixes)
+                if name == "pods" and whole is not None:
+                    whole[name] = listed
         except ApiError as error:
             if error.status != 403:
                 raise

@@ -14,7 +14,12 @@ import tempfile
 from urllib.parse import quote, urlencode
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import trouble
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, decoded, error_from_body
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import (
+    NO_ANSWER,
+    ApiError,
+    decoded,
+    error_from_body,
+)
 
 USER_AGENT = "railyard.rdma"
 
@@ -88,7 +93,7 @@ def plain_transport(settings, timeout):
         except (urllib3.exceptions.HTTPError, OSError) as error:
             text, hopeless = trouble.connection_text(error, settings.host)
             text += f" The connection is that of {settings.source}." if hopeless else ""
-            raise ApiError(0, f"the API server does not answer: {text}", hopeless=hopeless) from error
+            raise ApiError(0, f"{NO_ANSWER}: {text}", hopeless=hopeless) from error
         if not 200 <= answer.status <= 299:
             found = error_from_body(answer.status, answer.data, answer.reason or "", answer.headers)
             if found.status == 401:

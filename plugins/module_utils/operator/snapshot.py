@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import nfd, releases
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -53,6 +53,5 @@ def read(api, namespace, crds=(), parts=(), release="network-operator", tolerant
         except (ApiError, releases.Unreadable) as error:
             if not tolerant:
                 raise
-            status = getattr(error, "status", None)
-            reasons[part] = f"HTTP status {status}: {error}" if status is not None else str(error)
+            reasons[part] = answer_text(error) if isinstance(error, ApiError) else str(error)
     return {**found, "reasons": reasons}

@@ -34,11 +34,12 @@ class Seen:
     :param looks: {host: the fact ``rdma_netns_plan``}.
     :param nodes: {host: name of its node in the cluster}.
     :param state: what rail_state returned; None when the cluster could not be read.
-    :param drains: what rail_plan_facts returned.
+    :param drains: what rail_state returned as drains.
     :param wanted: the objects that are applied.
     :param objects: result of rail_objects in check mode.
     :param prepared: result of operator_prepare in check mode.
     :param failures: {place: text} of ``objects``, ``operator``, ``cluster``, ``preflight``.
+    :param refused: the places whose failure was a missing right.
     :param findings: all findings.
     :param failing: those that stop site.yml, with the ``playbook`` that they stop.
     """
@@ -53,6 +54,7 @@ class Seen:
     objects: dict | None = None
     prepared: dict | None = None
     failures: dict = field(default_factory=dict)
+    refused: frozenset = frozenset()
     findings: list = field(default_factory=list)
     failing: list = field(default_factory=list)
 
@@ -62,7 +64,7 @@ def build(seen: Seen, minutes: Minutes) -> dict:
 
     changes is None when nothing is known to change and something is not known.
     """
-    operator = operator_change(seen.prepared, seen.failures.get("operator"))
+    operator = operator_change(seen.prepared, seen.failures.get("operator"), "operator" in seen.refused)
     cluster = cluster_of(seen.state or {}, seen.drains or {})
     if seen.state is None:
         cluster["unknown"].setdefault("states", seen.failures.get("cluster") or "the cluster was not read")

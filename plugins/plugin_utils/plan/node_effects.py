@@ -5,7 +5,7 @@
 """What applying policies does to each node: nothing, a restart of the device plugin, a drain, a reboot; why, and whose
 pods go.
 
-Pure functions over what ``rail_plan_facts`` tells of the cluster. What cannot be told is ``unknown`` with the reason.
+Pure functions over what the cluster is known to hold (plan_facts.cluster_of). What cannot be told is ``unknown`` with the reason.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def effects(cluster, to_come, facts=None, layouts=None, hosts=None):
     reasons are ``[{pci, rail, text}]``, evicted ``[{namespace, name, why, empty_dir}]``, minutes None when not known,
     errors what the operator would refuse or never do, holdups what may make it take longer.
 
-    :param cluster: what ``rail_plan_facts`` returned.
+    :param cluster: what ``plan_facts.cluster_of`` returned.
     :param facts: {node name: ``ansible_facts.rdma``}.
     :param layouts: {node name: layout of the rail model}.
     :param hosts: {node name: inventory host}.

@@ -19,14 +19,15 @@ DAEMON_VALUES = (
 ROLLS = "the config daemons restart, a third of the nodes at a time; pods keep their VFs"
 
 
-def operator_change(prepared, failure=None):
+def operator_change(prepared, failure=None, refused=False):
     """``{action, reason, version, values, crds, effects, stops, restarts}``.
 
     action is install, upgrade, none or unknown; version ``{before, after}`` of the chart; values the fields that differ;
     restarts says why config daemons restart, None when they do not.
 
     :param prepared: result of operator_prepare, None when it failed.
-    :param failure: why it failed. A right that is missing makes the action unknown; everything else stops site.yml.
+    :param failure: why it failed.
+    :param refused: whether a right was missing (403): the action is unknown then. Everything else stops site.yml.
     """
     if prepared is None:
         row = {
@@ -35,8 +36,7 @@ def operator_change(prepared, failure=None):
             "version": {"before": None, "after": None},
         }
         row |= {"values": [], "crds": [], "effects": [], "restarts": None, "disable_drain": None, "prefix": None}
-        refused = failure is not None and "HTTP status 403" not in failure
-        return {**row, "disable_plugins": None, "stops": [failure] if refused else []}
+        return {**row, "disable_plugins": None, "stops": [failure] if failure is not None and not refused else []}
     deployed = (prepared.get("release") or {}).get("deployed")
     before, after = (deployed or {}).get("values") or {}, prepared["chart_values"]
     row = {

@@ -40,7 +40,7 @@ PASSING = {
     "slow": {"status": 504, "count": 1},
 }
 LASTING = {
-    "no-answer": ({"status": 0, "count": 99}, "does not answer"),
+    "no-answer": ({"status": 0, "count": 99}, "no answer: "),
     "busy": ({"status": 429, "retryAfter": 1, "count": 99}, "429"),
     "lost-lock": ({"status": 409, "count": 99}, "409"),
     "broken": ({"status": 500, "count": 99}, "500"),

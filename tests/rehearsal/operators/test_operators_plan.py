@@ -129,9 +129,11 @@ class Watched(Cluster):
     def _plan(self, objects):
         results, foreign = change_layout(self.plain(), objects, PRUNED, "railyard", dry_run=True)
         api = self.plain()
+        whole = {}
+        found = state.read(api, NS, ["nvidia.com"], whole=whole)
         seen = Seen(
             model=MODEL, facts={"a": {}, "b": {}}, looks={}, nodes={"a": "a", "b": "b"}, prepared=PREPARED, wanted=objects,
-            state=state.read(api, NS, ["nvidia.com"]), drains=plan_facts.gather(api, NS),
+            state=found, drains=plan_facts.gather(api, NS, whole["pods"]),
             objects={"objects": public(results, True), "foreign": foreign},
         )  # fmt: skip
         self.requests = api.requests

@@ -207,7 +207,7 @@ def test_lost_optimistic_lock_is_retried(server, api):
 
 def test_lasting_failure_ends_after_bounded_tries(server, api):
     server.failures[("PATCH", "a")] = [ApiError(503, "down") for try_number in range(50)]
-    with pytest.raises(apply.PartialFailure, match=r"HTTP 503: down \(tried 6 times in \d+ s\)"):
+    with pytest.raises(apply.PartialFailure, match=r"HTTP status 503: down \(tried 6 times in \d+ s\)"):
         apply.apply_objects(api, [rail("a", mtu=1)], "railyard")
     # Six tries of one object.
     assert len(server.writes()) == 6

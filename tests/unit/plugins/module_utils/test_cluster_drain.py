@@ -153,7 +153,7 @@ def test_a_budget_is_waited_for_and_then_named():
     stuck = World(("a", "Job"))
     stuck.refusals["a"] = [BLOCKED] * 1000
     progress = stuck.progress(operator=100, drain=60)
-    with pytest.raises(drain.Overdue, match="jobs/a: Cannot evict pod"):
+    with pytest.raises(drain.Overdue, match="jobs/a: HTTP status 429: Cannot evict pod"):
         empty(stuck, progress)
     assert progress.phase == "drain" and 60 <= progress.waited["drain"] <= 61
     # Pauses grow: a drain of an hour must not ask each half second.

@@ -41,6 +41,8 @@ class Server:
     def __call__(self, method, path, query, body, content_type):
         assert method == "GET"
         self.asked.append((path, dict(query)))
+        if path in KINDS and not getattr(self, "served", KINDS):
+            raise ApiError(404, "not found")
         if path in KINDS:
             return {"resources": [{"name": n, "kind": k, "namespaced": scoped} for n, k, scoped in KINDS[path]]}
         plural = path.rpartition("/")[2]
@@ -49,21 +51,20 @@ class Server:
         return {"items": self.lists.get(plural, [])}
 
 
-def gather(server):
-    return plan_facts.gather(Api(server, pause=lambda seconds: None), "op")
+def gather(server, pods=None, reason=None):
+    return plan_facts.gather(Api(server, pause=lambda seconds: None), "op", pods, reason)
 
 
-def test_pods_and_budgets_are_one_list_each():
-    server = Server(
-        pods=[pod("a"), pod("b")], poddisruptionbudgets=[BUDGET], deployments=[deployment(("RESOURCE_PREFIX", "x.com"))]
-    )
-    found = gather(server)
+def test_pods_are_those_that_are_known_and_budgets_are_one_list():
+    pods = [pod("a"), pod("b"), pod("waits", nodeName=None), {**pod("over"), "status": {"phase": "Succeeded"}}]
+    server = Server(poddisruptionbudgets=[BUDGET], deployments=[deployment(("RESOURCE_PREFIX", "x.com"))])
+    found = gather(server, pods)
     assert [row["name"] for row in found["pods"]] == ["a", "b"] and "jobs/pdb" in found["pods"][0]["blocked"]
     assert found["resource_prefix"] == "x.com" and found["unknown"] == {}
-    lists = [path for path, _query in server.asked if path.count("/") > 3 or path.endswith("pods")]
-    assert len(lists) == 3
-    query = next(query for path, query in server.asked if path.endswith("/pods"))
-    assert query["fieldSelector"] == "status.phase!=Succeeded,status.phase!=Failed,spec.nodeName!="
+    assert [path for path, _query in server.asked if path not in KINDS] == [
+        "/apis/apps/v1/namespaces/op/deployments",
+        "/apis/policy/v1/poddisruptionbudgets",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,16 +72,23 @@ def test_pods_and_budgets_are_one_list_each():
     [(403, "HTTP status 403: no"), (500, "HTTP status 500: no"), (0, "no answer: no")],
     ids=["403", "500", "none"],
 )
-@pytest.mark.parametrize("part", ["pods", "budgets", "resource_prefix"])
+@pytest.mark.parametrize("part", ["budgets", "resource_prefix"])
 def test_what_cannot_be_read_is_unknown_and_the_rest_is_told(part, status, text):
-    plural = {"pods": "pods", "budgets": "poddisruptionbudgets", "resource_prefix": "deployments"}[part]
-    found = gather(Server({plural: ApiError(status, "no")}, pods=[pod("a")]))
-    assert found["unknown"][part].startswith(text) and set(found["unknown"]) == {part}
-    assert (found["pods"] is None) == (part == "pods")
+    plural = {"budgets": "poddisruptionbudgets", "resource_prefix": "deployments"}[part]
+    found = gather(Server({plural: ApiError(status, "no")}), [pod("a")])
+    assert list(found["unknown"]) == [part] and found["unknown"][part].startswith(text) and len(found["pods"]) == 1
+
+
+def test_pods_that_are_not_known_are_unknown_with_the_reason():
+    found = gather(Server(), None, "pods is forbidden")
+    assert (found["pods"], found["unknown"]) == (None, {"pods": "pods is forbidden"})
+    assert gather(Server(), [])["unknown"] == {}
 
 
 def test_a_kind_that_is_not_served_has_no_objects():
-    assert plan_facts.Reader(Api(Server())).list("x", "apps/v1", "Nothing") == []
+    server = Server()
+    server.served = {}
+    assert gather(server, [pod("a")])["resource_prefix"] is None
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(monkeypatch):
     left, _seconds, progress, _over = wait(monkeypatch, [["a", "b"], away, ApiError(503, "starting"), []], timeout=60)
     assert left == [] and [row["missing"] for row in progress] == [2, 1, 0]
     left, _seconds, _progress, over = wait(monkeypatch, [away] * 9)
-    assert over and left[0]["object"] == "Kubernetes API" and "does not answer" in left[0]["reason"]
+    assert over and left[0]["object"] == "Kubernetes API" and "no answer: connection refused" in left[0]["reason"]
     with pytest.raises(ApiError, match="forbidden"):
         wait(monkeypatch, [ApiError(403, "forbidden")])
     with pytest.raises(ApiError, match="does not answer"):

@@ -208,3 +208,20 @@ def test_the_source_of_a_connection(monkeypatch, params, environment, told):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert told in trouble.source_text(params)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (api_module.ApiError(403, "nodes is forbidden"), "HTTP status 403: nodes is forbidden"),
+        (
+            api_module.ApiError(0, f"{api_module.NO_ANSWER}: 127.0.0.1 port 1 is closed"),
+            "no answer: 127.0.0.1 port 1 is closed",
+        ),
+        (api_module.ApiError(0, api_module.NO_ANSWER), f"no answer: {api_module.NO_ANSWER}"),
+        (api_module.ApiError(0, "what"), "no answer: what"),
+    ],
+    ids=["refused", "silent", "bare", "other"],
+)
+def test_an_answer_or_none_is_told_in_one_way(error, text):
+    assert api_module.answer_text(error) == text

@@ -235,7 +235,7 @@ def test_no_state_of_the_cluster_is_unknown_for_every_node():
 
 PLUGIN_ON = {"sriov-network-operator": {"sriovOperatorConfig": {"disablePlugins": []}}}
 OPERATOR = {
-    "not readable": (None, "The cluster cannot be prepared: HTTP status 403: secrets is forbidden", "unknown", [], None),
+    "not readable": (None, "The cluster cannot be prepared: HTTP status 403: secrets is forbidden", "unknown", ["403"], None),
     "refused": (None, "Kubernetes is too old", "unknown", ["Kubernetes is too old"], None),
     "unchanged": (PREPARED, None, "none", [], None),
     "kept elsewhere": ({**PREPARED, "action": "unknown"}, None, "unknown", [], None),
@@ -252,8 +252,9 @@ OPERATOR = {
 @pytest.mark.parametrize("name", OPERATOR)
 def test_operator(name):
     given_, failure, action, stops, restarts = OPERATOR[name]
-    row = operator_change(given_, failure)
-    assert (row["action"], row["stops"]) == (action, stops)
+    refused = stops == ["403"]
+    row = operator_change(given_, failure, refused)
+    assert (row["action"], row["stops"]) == (action, [] if refused else stops)
     assert (restarts in row["restarts"]) if restarts else row["restarts"] is None
     assert (row["reason"] is None) == (action != "unknown")
     assert bool(row["effects"]) == (action in ("install", "upgrade"))
@@ -273,8 +274,10 @@ def test_turning_the_mellanox_plugin_on_reboots():
 
 
 def test_a_release_that_may_not_be_read_leaves_the_rest_and_says_so():
-    plan = planned(prepared=None, failures={"operator": "HTTP status 403: secrets"})
+    plan = planned(prepared=None, failures={"operator": "secrets is forbidden"}, refused=frozenset({"operator"}))
     assert (plan["changes"], plan["operator"]["action"], plan["stops"]) == (None, "unknown", [])
+    # A text is only a text: without the status it may be anything.
+    assert planned(prepared=None, failures={"operator": "HTTP status 403: no"})["stops"]
     assert plan["nodes"][0]["effect"] == "nothing"
 
 
