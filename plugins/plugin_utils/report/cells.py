@@ -38,9 +38,9 @@ def cells(context: Context, findings: list[dict], measured: dict, with_pods: boo
     :param measured: {rail: of :func:`..bandwidth.measured`} of this node.
     :param with_pods: whether there were test pods; without them a node's own facts have to do.
     :returns: ``[{node, rail, name, state, because, pf, seen_in, netdev, device, gid_index, gid_type, address, mtu,
-        traffic_class, port_gbps, gbps, ratio, findings, reason}]``. because is ``rail`` or ``node``, for what the
+        traffic_class, port_gbps, gbps, of_gbps, ratio, findings, reason}]``. because is ``rail`` or ``node``, for what the
         state comes from; seen_in ``pod`` or ``node``. traffic_class is a number or ``app`` where the application
-        chooses. gbps is the lowest rate of the rail in 10^9 bit/s, ratio its share of the port's.
+        chooses. gbps is the lowest rate of the rail in 10^9 bit/s, ratio its share of of_gbps, what the port can carry.
     """
     made = []
     for rail in context.layout["rails"]:
@@ -62,6 +62,7 @@ def cells(context: Context, findings: list[dict], measured: dict, with_pods: boo
                 **seen,
                 "port_gbps": rate.get("port_gbps") or port,
                 "gbps": rate.get("gbps"),
+                "of_gbps": rate.get("of_gbps"),
                 "ratio": rate.get("ratio"),
                 "findings": sorted({item["id"] for item in own}),
                 "reason": reason or rate.get("reason"),
@@ -83,11 +84,17 @@ def _state(own: list[dict], wide: list[dict], rate: dict, reason: str | None) ->
     at_rail = [_of(item) for item in own]
     if reason:
         at_rail.append(UNKNOWN)
-    # The rules judge a rate. A rate about which they say nothing (no rule was asked) is never a pass all the same.
-    if not any(item["id"].startswith("BW-") for item in own) and rate.get("state"):
-        at_rail.append(rate["state"])
+    if not any(map(about_rate, own)) and rate.get("state"):
+        # The rules judge a rate, and tell it at the client: at the server it is something to look at. A rate about which
+        # they say nothing (no rule was asked) is never a pass all the same.
+        at_rail.append(WARNING if rate.get("told") and rate["state"] == FAIL else rate["state"])
     rail, node = worst(at_rail), worst(state for state in map(_of, wide) if state != WARNING)
     return (rail, "rail") if STATES.index(rail) <= STATES.index(node) else (node, "node")
+
+
+def about_rate(finding: dict) -> bool:
+    """Whether a finding judges a measured rate."""
+    return finding["id"].startswith("BW-")
 
 
 def _of(finding: dict) -> str:
@@ -100,16 +107,17 @@ def _seen(context: Context, rail: int, with_pods: bool) -> tuple[dict, str | Non
     """What is known about a rail, and why it is not proven."""
     empty = dict.fromkeys(_SEEN)
     pod = context.pod
+    without = None if context.facts else "there are no facts of the node"
     try:
         if pod and pod.get("reachable"):
             found, reason = _in_pod(context, rail)
-            return {**empty, **found, "seen_in": "pod"}, reason
+            return {**empty, **found, "seen_in": "pod"}, reason or without
         at_node = _at_node(context, rail)
         found = {**empty, **at_node, "seen_in": "node"} if at_node else empty
         if with_pods:
             why = (pod or {}).get("reason") or "there is no test pod on the node"
             return found, f"not seen in a pod: {why}"
-        return found, None if context.facts else "there are no facts of the node"
+        return found, without
     except ODD as error:
         return empty, f"cannot be read from these facts ({type(error).__name__}: {error})"
 

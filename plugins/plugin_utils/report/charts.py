@@ -98,7 +98,7 @@ def pairs_chart(pairs: list[dict], width: int, key: str) -> str:
         for place, pair in enumerate(known):
             colour, hatch, word = _BARS.get(pair["verdict"], _BARS["unknown"])
             axes.barh(place, pair["ratio"] * 100, height=0.62, color=_OF[colour], hatch=hatch, linewidth=0)
-            told = f"{pair['gbps']:.1f} of {pair['port_gbps']:g}" + (f" {word}" if word else "")
+            told = f"{pair['gbps']:.1f} of {pair['of_gbps']:g}" + (f" {word}" if word else "")
             # Beside a short bar, inside none: the text must stand on the page's own ground.
             axes.text(104, place, told, va="center", ha="left", fontsize=11, clip_on=False)
         most = 30 if width > 400 else 17

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report import gaps
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.bandwidth import measured
-from ansible_collections.railyard.rdma.plugins.plugin_utils.report.cells import FAIL, PASS, UNKNOWN, cells, worst
+from ansible_collections.railyard.rdma.plugins.plugin_utils.report.cells import (
+    FAIL,
+    PASS,
+    UNKNOWN,
+    about_rate,
+    cells,
+    concerns,
+    worst,
+)
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.jobs import jobs, state
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.paths import paths
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.values import mapping, plain, rows, words
@@ -51,6 +59,10 @@ def proof(
     for item in findings:
         by_node.setdefault(item["node"], []).append(item)
     rates = measured(bandwidth)
+    for node, by_rail in rates.items():
+        for rail, rate in by_rail.items():
+            judged_at = [item for item in by_node.get(rate["client"], []) if about_rate(item) and concerns(item, rail)]
+            rate["told"] = rate["client"] != node and bool(judged_at)
     names = _pod_names(model, pods, test_pods)
     known = contexts(model, facts or {}, pods=pods, pod_hosts=names)
     grid, topology, lost = [], [], {}

@@ -149,7 +149,7 @@ def rates(cells: list[dict]) -> str | None:
     known = sorted(cell["gbps"] for cell in cells if cell["gbps"] is not None)
     if not known:
         return None
-    ports = distinct(f"{cell['port_gbps']:g}" for cell in cells if cell["port_gbps"])
+    ports = distinct(f"{cell['of_gbps']:g}" for cell in cells if cell["of_gbps"])
     span = f"{known[0]:.1f}" if known[0] == known[-1] else f"{known[0]:.1f} to {known[-1]:.1f}"
     return f"{span} of {ports} Gb/s" if ports else f"{span} Gb/s"
 

@@ -22,11 +22,12 @@ def state(job: dict) -> str:
 
 
 def environment(nccl) -> list[dict]:
-    """``[{name, value, reason}]``: what an application should set. reason is None where none is given."""
+    """``[{name, value, reason}]``: what an application should set; value is None for what it should not set. reason is None
+    where none is given."""
     told = mapping(mapping(nccl).get("environment"))
     reasons = mapping(told.get("reasons"))
     return [
         {"name": name, "value": visible(value), "reason": words(reasons.get(name))}
         for name, value in told.items()
         if name != "reasons" and isinstance(value, (str, int, float))
-    ]
+    ] + [{"name": name, "value": None, "reason": words(reason)} for name, reason in reasons.items() if name not in told]
