@@ -145,7 +145,9 @@ def _channels(said: dict, table: dict, pods: list[dict], hosts: dict) -> list[di
     rails = {(pod["pod"], row["device"]): row["rail"] for pod in pods for row in pod["rails"]}
     made = []
     for row in said["channels"]:
-        nic = debug.nic_of(said, row["host"], row["nic"])
+        nic = {"name": row["network"], "devices": []}
+        if row["network"].startswith("IB"):
+            nic = debug.nic_of(said, row["host"], row["nic"])
         rank = said["ranks"].get(row["rank"]) or table["ranks"].get(row["rank"]) or {}
         own = sorted({rail for name in nic["devices"] if (rail := rails.get((row["host"], name))) is not None})
         kept = {key: row[key] for key in ("channel", "rank", "peer", "direction", "network", "gdrdma")}
