@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs ansible-test sanity and units on a staged copy, against every Python found that the collection supports on managed nodes.
+# Runs ansible-test sanity and units on a staged copy, with two Pythons: the oldest that managed nodes may have, and the controller's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,11 +21,12 @@ PY
 )
 for name in $names; do cp scripts/get_pip.py "$cache/$name"; done
 
+controller=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 # Real interpreters only: ansible-test stops at a pyenv shim that does not run.
 home=$(getent passwd "$(id -u)" | cut -d: -f6)
 path=""
 for python in /usr/bin/python3.* "${PYENV_ROOT:-$home/.pyenv}"/versions/*/bin/python3.*; do
-  if [[ $python =~ /python3\.(9|1[0-9])$ && -x $python ]] && "$python" -c 'import ssl, venv' 2>/dev/null; then
+  if [[ $python =~ /python(3\.9|$controller)$ && -x $python ]] && "$python" -c 'import ssl, venv' 2>/dev/null; then
     path+=":$(dirname "$python")"
   fi
 done
@@ -37,8 +38,6 @@ cd .build/ansible_collections/railyard/rdma
 # What the tarball does not hold follows the project's own lint rules (ruff), not those for collections; nor does access/, whose files
 # hold several documents, as those for kubectl do.
 ansible-test sanity --color no --exclude access/ --exclude rehearsal/ --exclude scripts/ --exclude molecule/ --exclude tests/rehearsal/ --exclude tests/golden/ "$@"
-# Units: on the oldest Python of managed nodes, and on that of the controller.
-controller=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 for version in 3.9 "$controller"; do
   if command -v "python$version" >/dev/null; then
     ansible-test units --color no --venv --python "$version"
