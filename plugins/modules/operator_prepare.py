@@ -174,7 +174,6 @@ status:
 
 import os
 import shutil
-import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
@@ -187,6 +186,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.operator import (
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import (
     chart_values,
     crds,
+    fetching,
     nfd,
     releases,
     sources,
@@ -243,34 +243,6 @@ def decide_values(params, found):
         )
     mistakes += more + chart_values.contradictions(params["user_values"], decided)
     return overlaid(decided, params["user_values"]), enabled, mistakes, warnings
-
-
-def fetch(module, kind):
-    """(path of the packed chart, folder to remove). Raises ChartError."""
-    params = module.params
-    folder = tempfile.mkdtemp(prefix="railyard-chart-")
-    binary = params["helm_binary"]
-    helm = binary if "/" in binary else module.get_bin_path(binary)
-    try:
-        if helm is None:
-            raise charts.ChartError(f"{binary} is not on the PATH; install Helm, or set network_operator_helm_binary")
-        command = sources.pull_command(
-            helm, params["chart"], kind, params["chart_repository"], params["version"], folder
-        )
-        try:
-            code, out, err = module.run_command(command, handle_exceptions=False)
-        except OSError as error:
-            raise charts.ChartError(f"{helm} cannot be run: {error.strerror}") from error
-        found = [name for name in os.listdir(folder) if name.endswith((".tgz", ".tar.gz"))]
-        if code or len(found) != 1:
-            text = err or out or f"{len(found)} files instead of one"
-            raise charts.ChartError(
-                sources.explain_pull(params["chart"], kind, params["chart_repository"], params["version"], text)
-            )
-        return os.path.join(folder, found[0]), folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def judge_chart(params, found, chart, values):
@@ -376,7 +348,7 @@ def run(module, api):
         if found["release"] is not None:
             action = releases.action(found["release"], about, values)
         if action != "none" and chart is None:
-            path, folder = fetch(module, kind)
+            path, folder = fetching.fetch(module, kind)
             chart = charts.read(path, "archive")
             if found["release"] is not None:
                 action = releases.action(found["release"], chart, values)

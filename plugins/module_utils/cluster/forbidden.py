@@ -70,24 +70,29 @@ def holders(right):
     return rows
 
 
+def advice(message, method="", path=""):
+    """Which right is missing, by a text that holds a refusal, and where it is to be had; empty for another refusal."""
+    if GRANTS in message:
+        return (
+            "An account that makes roles needs the verb escalate on them, one that binds them the verb bind; "
+            "ClusterRole railyard-install-operator in access/roles/install_operator.yml has both."
+        )
+    if CANNOT_PATH.search(message):
+        return (
+            "Accounts that are logged in have this right by the ClusterRole system:discovery; somebody took "
+            "its binding away, or nobody is logged in."
+        )
+    right = missing_right(message, method, path)
+    return "" if right is None else sentence(right)
+
+
 def explain(message, method="", path=""):
     """The message of a 403, followed by which right is missing and where it is to be had.
 
     A refusal that is not about rights comes back as it is.
     """
-    if GRANTS in message:
-        return (
-            f"{message}. An account that makes roles needs the verb escalate on them, one that binds them the verb bind; "
-            "ClusterRole railyard-install-operator in access/roles/install_operator.yml has both."
-        )
-    path_refused = CANNOT_PATH.search(message)
-    if path_refused:
-        return (
-            f"{message}. Accounts that are logged in have this right by the ClusterRole system:discovery; somebody took "
-            "its binding away, or nobody is logged in."
-        )
-    right = missing_right(message, method, path)
-    return message if right is None else f"{message.rstrip(': ')}. {sentence(right)}"
+    found = advice(message, method, path)
+    return f"{message.rstrip(': ')}. {found}" if found else message
 
 
 def sentence(right):

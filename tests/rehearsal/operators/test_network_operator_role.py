@@ -61,8 +61,8 @@ def intent(site, variables):
     (site.folder / "hosts.json").write_text(json.dumps({"gpu_nodes": {"hosts": {"a": variables, "b": variables}}}))
 
 
-async def install(site, *words):
-    """install_operator.yml; (output, what localhost counted as changed, the requests that Helm made)."""
+async def install(site, *words, code=0):
+    """install_operator.yml that ends with ``code``; (output, what localhost counted as changed, the requests that Helm made)."""
     kubeconfig = str(site.folder / "kubeconfig")
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
     environment |= {"K8S_AUTH_KUBECONFIG": kubeconfig, "KUBECONFIG": kubeconfig}
@@ -77,11 +77,24 @@ async def install(site, *words):
     )  # fmt: skip
     output, _none = await asyncio.wait_for(process.communicate(), 300)
     text = output.decode()
-    assert process.returncode == 0, text[-6000:]
+    assert process.returncode == code, text[-6000:]
     rows = [json.loads(line) for line in log.read_text().splitlines()[before:]]
     # Preflight asks Helm for its version only; a watch of an earlier Helm is written down when it ends.
     helm = [row for row in rows if row["user_agent"].startswith("Helm") and "watch=true" not in row["query"]]
     return text, int(re.search(r"^localhost .*changed=(\d+)", text, re.MULTILINE)[1]), helm
+
+
+def refusing_helm(folder):
+    """A Helm whose account may not make ClusterRoles."""
+    real, path = HELM if HELM.exists() else shutil.which("helm"), folder / "refusing-helm"
+    refusal = (
+        'Error: INSTALLATION FAILED: clusterroles.rbac.authorization.k8s.io is forbidden: User "ann" cannot create resource '
+        '"clusterroles" in API group "rbac.authorization.k8s.io" at the cluster scope'
+    )
+    lines = ["#!/bin/sh", 'case " $* " in', "*' install '*|*' upgrade '*)", f"echo '{refusal}' >&2; exit 1;;", "esac"]
+    path.write_text("\n".join([*lines, f'exec {real} "$@"', ""]))
+    path.chmod(0o755)
+    return path
 
 
 async def names(site, kind):
@@ -95,6 +108,13 @@ async def test_from_a_bare_cluster_to_sriov_on_a_later_day(site):
         changed == 1 and "values.operator.resources.limits.memory" in text.replace("\n", "") or "path: values" in text
     )
     assert await names(site, kinds.DEPLOYMENT) == set()
+
+    # An account that lacks a right hears from Helm, and from us which role has it.
+    helm = refusing_helm(site.folder)
+    text, _changed, _helm = await install(site, "-e", f"network_operator_helm_binary={helm}", code=2)
+    told = " ".join(text.split())
+    assert 'User "ann" cannot create resource "clusterroles"' in told
+    assert "ClusterRole railyard-install-operator (access/roles/install_operator.yml)" in told
 
     _text, changed, helm = await install(site)
     assert changed == 1 and helm
