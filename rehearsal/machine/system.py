@@ -175,18 +175,23 @@ def _tools(root: Path, spec: dict[str, Any], write: Write) -> None:
     chosen = {"systemctl": "systemctl", "shutdown": "shutdown", "reboot": "shutdown"}
     chosen |= _OF_BUILDER[builder(spec)] | _OF_LOADER[spec.get("boot_loader") or "grub"]
     sources = {name: TOOLS / source for name, source in chosen.items()}
-    sources |= {name: KERNEL_TOOLS / name for name in ("rdma", "link-child", "ib_write_bw")}
+    sources |= {name: KERNEL_TOOLS / name for name in ("rdma", "link-child", "ib_write_bw", "all_reduce_perf")}
     if spec.get("driver", "doca_ofed") == "doca_ofed":
         sources["mlnx_qos"] = KERNEL_TOOLS / "mlnx_qos"
     for name, source in sources.items():
         _tool(root, source, name, write)
+    # In a launcher's container these come before the real ones (operators/launchers.py).
+    for name in ("ssh", "mpirun"):
+        write(root / LIBRARY / "launcher" / name, (KERNEL_TOOLS / "launcher-call").read_bytes(), 0o755)
     for path in sorted((root / "etc").glob("python3*/sitecustomize.py")):
         write(path, path.read_bytes() + b"\n" + (KERNEL_TOOLS / "ethtool_ioctl.py").read_bytes())
 
 
 def _tool(root: Path, source: Path, name: str, write: Write) -> None:
     # What a machine has elsewhere must not show through.
-    places = ["usr/bin", "bin"] if name in (*_IN_BIN, "mlnx_qos", "ib_write_bw") else ["usr/sbin", "sbin"]
+    places = (
+        ["usr/bin", "bin"] if name in (*_IN_BIN, "mlnx_qos", "ib_write_bw", "all_reduce_perf") else ["usr/sbin", "sbin"]
+    )
     for place in places:
         if (root / place).is_dir():
             write(root / place / name, source.read_bytes(), 0o755)

@@ -17,7 +17,9 @@ from rehearsal.operators.device_plugin import DevicePlugins, Registry
 from rehearsal.operators.exec_server import ExecServer
 from rehearsal.operators.kinds import POD
 from rehearsal.operators.kubelet import Kubelets
+from rehearsal.operators.launchers import Launchers
 from rehearsal.operators.machines import Fleet
+from rehearsal.operators.mpi_operator import MpiJobs
 from rehearsal.operators.network_operator import NetworkOperator
 from rehearsal.operators.nodes import Nodes
 from rehearsal.operators.nv_ipam import PoolAllocations
@@ -35,14 +37,13 @@ async def serve(api: Api, fleet: Fleet, system_nodes: int) -> None:
     manager, registry, ports = Manager(api), Registry(), {}
     kubelets = Kubelets(manager, fleet, registry)
 
-    def netns_of(node: str, uid: str) -> tuple[bool, str | None]:
-        row = kubelets.state(node)["sandboxes"].get(uid) or {}
-        return bool(row.get("ready")), row.get("netns")
+    def sandbox_of(node: str, uid: str) -> dict:
+        return kubelets.state(node)["sandboxes"].get(uid) or {}
 
     for name in fleet.machines():
         kubelets.state(name)  # devices in use are known before the device plugins look for the first time
 
-    execs = ExecServer(fleet, manager.cache(POD), netns_of)
+    execs = ExecServer(fleet, manager.cache(POD), sandbox_of)
     plugins = DevicePlugins(manager, fleet, registry)
     manager.add(
         Nodes(manager, fleet, ports, system_nodes, execs.start),
@@ -56,6 +57,8 @@ async def serve(api: Api, fleet: Fleet, system_nodes: int) -> None:
         SriovNetworks(manager),
         Drains(manager),
         ConfigDaemons(manager, fleet, plugins),
+        MpiJobs(manager),
+        Launchers(manager, fleet, sandbox_of),
     )
     try:
         await manager.run()

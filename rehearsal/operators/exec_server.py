@@ -22,7 +22,9 @@ from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
+from rehearsal.operators.containers import inside
 from rehearsal.operators.kinds import name_of, namespace_of
+from rehearsal.operators.launchers import log_path
 from rehearsal.operators.machines import Fleet, Machine
 from rehearsal.operators.runtime import Cache
 
@@ -64,14 +66,14 @@ def _write_private(path: Path, text: str) -> None:
 class ExecServer:
     """One HTTP server a node, on 127.0.0.1; the port is chosen by the kernel and told in the Node's status."""
 
-    def __init__(self, fleet: Fleet, pods: Cache, netns_of: Callable[[str, str], tuple[bool, str | None]]):
+    def __init__(self, fleet: Fleet, pods: Cache, sandbox_of: Callable[[str, str], dict]):
         """
-        :param netns_of: (node name, pod uid) -> (whether the sandbox is there, name of its network namespace);
-            the name is None with hostNetwork.
+        :param sandbox_of: (node name, pod uid) -> the kubelet's checkpoint of the sandbox, empty when there is none; its
+            ``netns`` is the name of the network namespace, None with hostNetwork.
         """
         self._fleet = fleet
         self._pods = pods
-        self._netns_of = netns_of
+        self._sandbox_of = sandbox_of
         self._runners: list[web.AppRunner] = []
         self._token = secrets.token_urlsafe(24)
         _write_private(fleet.state / "kubelet-token", self._token)
@@ -89,6 +91,7 @@ class ExecServer:
         app = web.Application(middlewares=[self._authenticate])
         for pattern in ("/exec/{namespace}/{pod}/{container}", "/exec/{namespace}/{pod}/{uid}/{container}"):
             app.router.add_get(pattern, functools.partial(self._exec, node))
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", functools.partial(self._log, node))
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         self._runners.append(runner)
@@ -100,24 +103,45 @@ class ExecServer:
         for runner in self._runners:
             await runner.cleanup()
 
-    def _find(self, node: str, request: web.Request) -> tuple[Machine, dict, str | None]:
+    def _find(self, node: str, request: web.Request) -> tuple[Machine, dict, dict]:
         namespace, name, container = (request.match_info[key] for key in ("namespace", "pod", "container"))
         pod = next((item for item in self._pods if (namespace_of(item), name_of(item)) == (namespace, name)), None)
         if pod is None or pod["spec"].get("nodeName") != node:
             raise web.HTTPNotFound(text=f'pod does not exist: "{name}_{namespace}"')
         if container not in {item["name"] for item in pod["spec"]["containers"]}:
             raise web.HTTPNotFound(text=f'container not found ("{container}")')
-        present, netns = self._netns_of(node, pod["metadata"]["uid"])
+        sandbox = self._sandbox_of(node, pod["metadata"]["uid"])
         machine = self._fleet.get(node)
-        if machine is None or machine.boot() is None or not present:
+        if machine is None or machine.boot() is None or not sandbox.get("ready"):
             raise web.HTTPInternalServerError(text=f'container "{container}" of pod {namespace}/{name} is not running')
-        return machine, pod, netns
+        return machine, pod, sandbox
+
+    async def _log(self, node: str, request: web.Request) -> web.StreamResponse:
+        """The log of a container that is a process here (launchers); others say nothing."""
+        namespace, name, container = (request.match_info[key] for key in ("namespace", "pod", "container"))
+        pod = next((item for item in self._pods if (namespace_of(item), name_of(item)) == (namespace, name)), None)
+        if pod is None or pod["spec"].get("nodeName") != node:
+            raise web.HTTPNotFound(text=f'pod does not exist: "{name}_{namespace}"')
+        if (pod.get("status") or {}).get("phase") in (None, "Pending"):
+            text = f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'
+            raise web.HTTPBadRequest(text=text)
+        try:
+            data = log_path(self._fleet.state, pod["metadata"]["uid"]).read_bytes()
+        except FileNotFoundError:
+            data = b""
+        if request.query.get("tailLines", "").isdigit():
+            lines = data.splitlines(keepends=True)
+            data = b"".join(lines[len(lines) - min(len(lines), int(request.query["tailLines"])) :])
+        if request.query.get("limitBytes", "").isdigit():
+            data = data[: int(request.query["limitBytes"])]
+        return web.Response(body=data, content_type="text/plain")
 
     async def _exec(self, node: str, request: web.Request) -> web.StreamResponse:
-        machine, _pod, netns = self._find(node, request)
+        machine, pod, sandbox = self._find(node, request)
         command = request.query.getall("command", [])
         if not command:
             raise web.HTTPBadRequest(text="you must specify at least 1 command")
+        command = inside(command, pod, request.match_info["container"], sandbox, machine.spec)
 
         def flag(*names: str) -> bool:
             return any(request.query.get(name) in ("1", "true") for name in names)
@@ -126,7 +150,7 @@ class ExecServer:
         await socket.prepare(request)
         # An empty frame on the first writable channel tells the client that the streams are up.
         await socket.send_bytes(bytes([STDOUT]))
-        await self._serve(socket, machine, command, netns, flag("stdin", "input"))
+        await self._serve(socket, machine, command, sandbox.get("netns"), flag("stdin", "input"))
         await socket.close()
         return socket
 

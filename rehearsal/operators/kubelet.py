@@ -11,6 +11,7 @@ import random
 
 from rehearsal.operators.client import now
 from rehearsal.operators.cni import Call, CniError, add_chain, delete_chain
+from rehearsal.operators.containers import GPU_RESOURCE, gpus_of, rail_of
 from rehearsal.operators.device_plugin import Registry
 from rehearsal.operators.install import running_in
 from rehearsal.operators.ipam import Ipam
@@ -51,12 +52,42 @@ BINARIES = {
     "nv-ipam-node": {"nv-ipam"},
     SRIOV_DAEMON: {"sriov", "rdma", "ib-sriov", "ovs"},
 }
+GPU = "nvidia.com/gpu"
 MULTUS = "kube-multus-ds"
 MULTUS_CONFIG = "00-multus.conf"
 
 
 class AdmissionError(Exception):
     """The kubelet cannot admit the pod: the devices that the scheduler counted on are not there."""
+
+
+def is_kept(spec: dict, device: str | None) -> bool:
+    """Whether CNI DEL fails for a device: a VF of the rail ``kept_vf`` of the node's spec."""
+    return device is not None and spec.get("kept_vf") is not None and rail_of(spec, device) == spec["kept_vf"]
+
+
+def allocate_gpus(amount: int, spec: dict, used: set[str], rdma: list[str], seed: str) -> list[str]:
+    """GPUs of a node for a pod.
+
+    The kubelet does not know of the rails that the pod got; which GPUs it takes is shuffled. A node with ``gpus_far`` in
+    its spec takes those that are furthest from the pod's rails, one with none of it the nearest: both happen.
+
+    :raises AdmissionError: fewer are free than the pod asks for.
+    """
+    free = [pci for pci in gpus_of(spec) if pci not in used]
+    if len(free) < amount:
+        raise AdmissionError(
+            f"Allocate failed due to requested number of devices unavailable for {GPU_RESOURCE}. Requested: {amount}, "
+            f"Available: {len(free)}, which is unexpected"
+        )
+    buses = [int(pci.split(":")[1], 16) for pci in rdma]
+
+    def distance(pci: str) -> int:
+        own = int(pci.split(":")[1], 16)
+        return min((abs(own - bus) for bus in buses), default=0)
+
+    random.Random(f"{seed}/{GPU_RESOURCE}").shuffle(free)
+    return sorted(free, key=distance, reverse=bool(spec.get("gpus_far")))[:amount]
 
 
 def allocate_devices(requests: dict, offers: dict[str, list[str]], used: set[str], seed: str) -> dict[str, list[str]]:
@@ -304,9 +335,16 @@ class Kubelets(Controller):
     ) -> dict:
         uid = pod["metadata"]["uid"]
         state = self.state(machine.name)
+        # The plugin of the GPU operator offers all GPUs; nobody simulates it.
+        gpus = sorted({rail["gpu_pci"] for rail in machine.spec.get("rails") or [] if rail.get("gpu_pci")})
         devices = allocate_devices(
-            pod_requests(pod["spec"]), offers, self.registry.in_use.get(machine.name, set()), uid
+            pod_requests(pod["spec"]), {GPU: gpus, **offers}, self.registry.in_use.get(machine.name, set()), uid
         )
+        gpus = int(pod_requests(pod["spec"]).get(GPU_RESOURCE, 0))
+        if gpus:
+            rdma = [pci for given in devices.values() for pci in given]
+            used = self.registry.in_use.get(machine.name, set())
+            devices[GPU_RESOURCE] = allocate_gpus(gpus, machine.spec, used, rdma, uid)
         host_network = bool(pod["spec"].get("hostNetwork"))
         row: dict = {
             "namespace": namespace_of(pod),
@@ -387,11 +425,17 @@ class Kubelets(Controller):
         """CNI DEL in reverse order, then the namespace. After a reboot the kernel has nothing left to undo."""
         state = self.state(machine.name)
         row = state["sandboxes"][uid]
+        kept = [item for item in row["attachments"] if is_kept(machine.spec, item["device"])]
         if row["netns"] and row["boot_id"] == boot_id:
-            for item in reversed(row["attachments"]):
+            for item in reversed([item for item in row["attachments"] if item not in kept]):
                 for error in await delete_chain(self._call(machine, row, uid, item), item["chain"], item["notes"]):
                     self.log.error("node %s: pod %s/%s: %s", machine.name, row["namespace"], row["name"], error)
-            code, _, err = await machine.run(["ip", "netns", "delete", row["netns"]])
+            # A plugin that fails leaves its interface in the namespace, and the runtime cannot remove it.
+            code, _, err = (
+                (1, "", f"plugin failed: {row['netns']} stays")
+                if kept
+                else await machine.run(["ip", "netns", "delete", row["netns"]])
+            )
             if code != 0 and "No such file" not in err:
                 self.log.error("node %s: %s", machine.name, err.strip())
         ipam = Ipam(machine.name, state["ipam"], self._pool)

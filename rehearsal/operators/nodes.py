@@ -178,6 +178,8 @@ class Nodes(Controller):
         await self.api.create(NAMESPACE, {"metadata": {"name": LEASE_NAMESPACE}})
         while True:
             for name in self.system:
+                if name not in self.ports:
+                    self.ports[name] = await self._serve(name)
                 if name not in self._up:
                     self._up[name] = f"system-{name}"
                     self.enqueue(name)
@@ -203,7 +205,7 @@ class Nodes(Controller):
             await self.api.create(NODE, node_object(machine.spec) if machine else system_node_object(key))
             return 0.2
         if key in self.system:
-            change = status_patch(node, self.system[key], None, f"boot-of-{key}", "6.14.0", 0)
+            change = status_patch(node, self.system[key], self.ports.get(key), f"boot-of-{key}", "6.14.0", 0)
         else:
             left = self._time_left(node)
             if self._up[key] is None and left > 0:

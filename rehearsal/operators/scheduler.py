@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from decimal import Decimal
 
 from rehearsal.operators.client import ApiError, now
-from rehearsal.operators.kinds import NODE, POD, Kind, name_of, namespace_of
+from rehearsal.operators.kinds import NODE, POD, Kind, labels_of, name_of, namespace_of
 from rehearsal.operators.runtime import Controller
-from rehearsal.operators.selection import is_ready, pod_requests, pod_selects_node, quantity, untolerated_taint
+from rehearsal.operators.selection import (
+    is_ready,
+    label_selector_matches,
+    pod_requests,
+    pod_selects_node,
+    quantity,
+    untolerated_taint,
+)
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -56,12 +63,32 @@ def obstacles(pod_spec: dict, node: dict, used: dict[str, Decimal]) -> list[str]
     ]
 
 
-def choose(pod_spec: dict, nodes: list[dict], used: dict[str, dict[str, Decimal]]) -> tuple[str | None, str]:
-    """The node for a pod (the one with the fewest pods, ties by name), or None and the message of FailedScheduling."""
+def avoided(pod: dict, pods: list[dict]) -> set[str]:
+    """Names of nodes that the pod's required anti-affinity keeps it off: a topology of nodes, and its own namespace."""
+    affinity = (pod["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    found: set[str] = set()
+    for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []:
+        for other in pods:
+            bound = other["spec"].get("nodeName") and (other.get("status") or {}).get("phase") not in FINISHED
+            near = namespace_of(other) == namespace_of(pod) and other["metadata"]["uid"] != pod["metadata"]["uid"]
+            if bound and near and label_selector_matches(term.get("labelSelector"), labels_of(other)):
+                found.add(other["spec"]["nodeName"])
+    return found
+
+
+def choose(
+    pod_spec: dict, nodes: list[dict], used: dict[str, dict[str, Decimal]], barred: Collection[str] = ()
+) -> tuple[str | None, str]:
+    """The node for a pod (the one with the fewest pods, ties by name), or None and the message of FailedScheduling.
+
+    :param barred: nodes that its anti-affinity keeps it off.
+    """
     reasons: Counter[str] = Counter()
     fitting = []
     for node in nodes:
         found = obstacles(pod_spec, node, used.get(name_of(node), {}))
+        if not found and name_of(node) in barred:
+            found = ["node(s) didn't match pod anti-affinity rules"]
         reasons.update(found)
         if not found:
             fitting.append((used.get(name_of(node), {}).get("pods", Decimal(0)), name_of(node)))
@@ -102,11 +129,12 @@ class Scheduler(Controller):
         used = usage(assumed)
         nodes = sorted(self.cache(NODE), key=name_of)
         for pod in sorted(waiting, key=lambda item: (item["metadata"].get("creationTimestamp", ""), name_of(item))):
-            node, message = choose(pod["spec"], nodes, used)
+            node, message = choose(pod["spec"], nodes, used, avoided(pod, assumed))
             if node is None:
                 await self._refuse(pod, message)
                 continue
             await self._bind(pod, node)
+            assumed.append({**pod, "spec": {**pod["spec"], "nodeName": node}})  # the next pod of this round must see it
             row = used.setdefault(node, {})
             for name, value in {**pod_requests(pod["spec"]), "pods": Decimal(1)}.items():
                 row[name] = row.get(name, Decimal(0)) + value

@@ -10,6 +10,7 @@ from rehearsal.operators.kinds import (
     DAEMON_SET,
     DEPLOYMENT,
     JOB,
+    MPI_JOB,
     NODE,
     REPLICA_SET,
     Kind,
@@ -122,8 +123,8 @@ class Workloads(Controller):
         plural, namespace, name = key.split("/")
         kind = {k.plural: k for k in (DEPLOYMENT, DAEMON_SET, JOB)}[plural]
         obj = self.cache(kind).get(name, namespace)
-        if obj is None:
-            return None
+        if obj is None or any(owner["kind"] == MPI_JOB.kind for owner in obj["metadata"].get("ownerReferences") or []):
+            return None  # the MPI operator looks after the pods of its Jobs itself
         build = {DEPLOYMENT: deployment_status, DAEMON_SET: daemon_set_status, JOB: job_status}[kind]
         status = build(obj, list(self.cache(NODE)))
         old = obj.get("status") or {}

@@ -277,7 +277,8 @@ def _mpi_job(job: dict, launcher: dict, worker: dict, options: dict) -> dict:
         "slotsPerWorker": job["gpus_per_node"],
         "sshAuthMountPath": "/root/.ssh",
         # One try: a launcher that is started again would take the first one's log away, and fail in the same way.
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "activeDeadlineSeconds": options["deadline"]},
+        # Workers stay until the job is removed: which node they were on belongs to the result.
+        "runPolicy": {"cleanPodPolicy": "None", "backoffLimit": 0, "activeDeadlineSeconds": options["deadline"]},
         "mpiReplicaSpecs": {
             "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": launcher},
             "Worker": {"replicas": len(job["hosts"]), "restartPolicy": "Never", "template": worker},

@@ -1,0 +1,92 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two nodes with two cards and two GPUs each, two VFs a rail, and a cluster with or without an MPI operator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
+
+from rehearsal.fleet import control_plane, play
+from rehearsal.fleet.state import State
+from rehearsal.operators.install import permissive_crd
+from rehearsal.operators.kinds import MPI_JOB
+from rehearsal.operators.mpi_operator import COMPONENT
+
+ROOT = Path(__file__).resolve().parents[3]
+HOSTS = ("gpu-1", "gpu-2")
+# Rails of two cards that are below one switch with two GPUs.
+RAILS = 4
+
+
+def intent() -> dict:
+    shape = catalogue.get("BM.GPU.B4.8")
+    rows = [{key: row[key] for key in ("pci", "gpu_pci")} for row in shape["pfs"][:RAILS]]
+    pool = {"name": "sriov-pool", "subnet": "192.168.0.0/16", "per_node_block_size": 32}
+    return {
+        "rails": [{**row, "netdev": f"rdma{number}"} for number, row in enumerate(rows)],
+        "rails_network": "sriov",
+        "rehearsal_initial_mode": "shared",
+        "rails_vfs_per_pf": 2,
+        "rails_mtu": shape["mtu"],
+        "rails_ip_family": "ipv4",
+        "rails_traffic_class": 41,
+        "rails_pools": [pool],
+        "rails_max_unavailable": "100%",
+        "rails_findings_tolerated": ["POL-012"],  # both nodes at once: they run nothing else
+        "rails_node_selector": {"rehearsal/nccl": "yes"},
+    }
+
+
+class Cluster:
+    """A fleet with rails, and plays over it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state, self.folder = State(folder / "state"), folder
+        self.inventory = folder / "hosts.json"
+        self.inventory.write_text(json.dumps({"gpu_nodes": {"hosts": {host: intent() for host in HOSTS}}}))
+
+    def up(self) -> None:
+        self._rehearsal("up", "-i", str(self.inventory))
+
+    def down(self) -> None:
+        self._rehearsal("down")
+
+    def _rehearsal(self, *words: str) -> None:
+        command = [sys.executable, "-m", "rehearsal", words[0], "--state", str(self.state.folder), *words[1:]]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def play(self, playbook: str, *words: str, **variables: object) -> tuple[int, str]:
+        """(exit code, output) of a playbook."""
+        line = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / playbook)]
+        line += ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml"), "-e", json.dumps(variables), *words]
+        environment = {**os.environ, **play.environment(self.state)}
+        done = subprocess.run(
+            line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False
+        )
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    def post(self, path: str, body: dict) -> None:
+        status, answer = control_plane.request(self.state, path, timeout=10, method="POST", body=body)
+        assert status == 201, answer
+
+    def items(self, path: str) -> list[dict]:
+        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
+
+    def mpi_operator(self) -> None:
+        """The kind and the operator, as its manifest brings them."""
+        self.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", permissive_crd(MPI_JOB, "mpijob"))
+        labels = {"app.kubernetes.io/name": COMPONENT}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": COMPONENT, "image": COMPONENT}]}}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        metadata = {"name": COMPONENT, "namespace": "default", "labels": labels}
+        body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+        self.post("/apis/apps/v1/namespaces/default/deployments", body)
