@@ -12,7 +12,10 @@ inherited. ``rail_model``, with which every playbook begins, imports this.
 
 from __future__ import annotations
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden
 from ansible_collections.railyard.rdma.plugins.plugin_utils import (
+    hosts,
+    node_table,
     preflight,
     report_table,
     teardown,
@@ -21,4 +24,16 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils import (
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings import collect, evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan import build, markdown
 
-LOADED = (build, collect, evaluate, markdown, preflight, report_table, teardown, verify_pods)
+LOADED = (
+    build,
+    collect,
+    evaluate,
+    forbidden,
+    hosts,
+    markdown,
+    node_table,
+    preflight,
+    report_table,
+    teardown,
+    verify_pods,
+)

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the filters of site.yml import is there before Ansible forks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from ansible_collections.railyard.rdma.plugins.plugin_utils import preload
+
+FILTERS = Path(preload.__file__).parents[1] / "filter"
+# Those of the measuring playbooks: loading them for every run would cost more than it saves.
+OWN_PLAYBOOKS = ("bandwidth_", "nccl_")
+LOOK = """
+import importlib, json, sys
+from ansible_collections.railyard.rdma.plugins.action import rail_model
+before = set(sys.modules)
+late = {}
+for name in sys.argv[1:]:
+    importlib.import_module("ansible_collections.railyard.rdma.plugins.filter." + name)
+    new = [module for module in sys.modules if module not in before and ".rdma.plugins" in module and ".filter" not in module]
+    before.update(new)
+    late[name] = sorted(new)
+print(json.dumps(late))
+"""
+
+
+def test_no_filter_imports_more_than_is_loaded():
+    names = [path.stem for path in sorted(FILTERS.glob("*.py")) if not path.stem.startswith(OWN_PLAYBOOKS)]
+    assert {"findings", "plan", "rails_layout"} <= set(names)
+    places = [path for path in sys.path if path]
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, *names],
+        env={"PYTHONPATH": ":".join(places)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {name: [] for name in names}
