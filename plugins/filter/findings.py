@@ -91,10 +91,12 @@ options:
       - The facts C(rdma) of each host, gathered after its test pods went.
     type: dict
     version_added: 0.2.0
-  holders:
+  other_pods:
     description:
-      - Other pods that ask for the resources of rails, as C(NAMESPACE/NAME) by node.
-    type: dict
+      - Pods of nodes on which something that a test pod had did not come back, as objects. One that asks for the same
+        resources may have it.
+    type: list
+    elements: dict
     version_added: 0.2.0
   nccl:
     description:
@@ -162,7 +164,7 @@ def findings(
     nccl=None,
     bandwidth=None,
     returned=None,
-    holders=None,
+    other_pods=None,
 ):
     """Return findings, failing ones, rows and texts; see the documentation above."""
     facts, addresses = host_values(model, hostvars)
@@ -188,7 +190,7 @@ def findings(
         nccl=nccl,
         bandwidth=bandwidth,
         returned=returned,
-        holders=holders,
+        other_pods=other_pods,
     )
     if set(cures) - set(CURES):
         raise AnsibleFilterError(f"findings: cures: got {sorted(set(cures) - set(CURES))}, allowed are {list(CURES)}")

@@ -13,9 +13,9 @@ version_added: 0.1.0
 description:
   - Runs one POSIX shell script in each of the pods and parses what it prints. The image needs a shell, no Python and
     no RDMA tools.
-  - Waits until the pods run. A pod that does not start in time, or in which the script cannot be run, is unreachable
-    with
-    the reason; it is never left out.
+  - Waits until the pods run, and shows meanwhile which of them do not and why. A pod that does not start in time, or in
+    which the script cannot be run, is unreachable with the reason; it is never left out.
+  - Each pod is asked once. Only a pod whose addresses are not final is asked again.
   - The whole GID table is read. Rows whose GID is zero are counted and not listed.
   - The module does not change anything in the pods.
 author:
@@ -62,6 +62,16 @@ options:
     elements: str
     default: []
     version_added: 0.2.0
+  report_interval:
+    description: Seconds after which what is waited for is shown.
+    type: int
+    default: 15
+    version_added: 0.2.0
+  earlier:
+    description: Seconds that were waited by earlier runs of the module in the same task. The action plugin sets it.
+    type: float
+    default: 0
+    version_added: 0.2.0
   address_timeout:
     description:
       - Seconds to wait, after the pods run, until no global address is tentative and each interface with an address of
@@ -102,6 +112,15 @@ pods:
       reachable: true
       reason: null
       netns_mode: shared
+      device_files:
+        uverbs20: {device: mlx5_20, opens: true, reason: null}
+      memlock: {soft_kib: unlimited, hard_kib: unlimited, ipc_lock: false}
+      gpus: ["0000:0f:00.0"]
+      environment: {}
+      routing:
+        rules: [{family: ipv4, priority: 32765, from: 192.168.0.34/32, to: all, table: 100, action: lookup}]
+        routes: []
+        reasons: {}
       devices:
         mlx5_20:
           pci: "0000:0c:01.0"
@@ -116,6 +135,16 @@ not_read:
   type: list
   elements: str
   sample: []
+executions:
+  description: How often a script was run in a pod, all pods together.
+  returned: always
+  type: int
+  sample: 2
+waited:
+  description: Seconds that were waited for the pods to run.
+  returned: always
+  type: float
+  sample: 3.5
 """
 
 import ipaddress
@@ -142,19 +171,24 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import 
 NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 
 
-def wait_for_pods(api, namespace, names, timeout, clock=time.monotonic, pause=time.sleep):
-    """{name: pod or None} as soon as every pod runs or cannot run any more, at the latest after ``timeout`` seconds."""
-    deadline = clock() + timeout
-    interval = 0.5
+def wait_for_pods(api, namespace, names, timeout, clock=time.monotonic, pause=time.sleep, interval=None, earlier=0.0):
+    """({name: pod or None}, seconds waited in all, whether nothing more is to be waited for).
+
+    Ends as soon as every pod runs or cannot run any more, at the latest after ``timeout`` seconds, or after ``interval``
+    seconds, so that the caller can be told.
+    """
+    start, step = clock(), 0.5
     while True:
         items = api.list_items(api.path("v1", "Pod", namespace))
         found = {p["metadata"]["name"]: p for p in items}
         pods = {name: found.get(name) for name in names}
         waiting = [p for p in pods.values() if p is None or not (is_running(p) or is_hopeless(p))]
-        if not waiting or clock() >= deadline:
-            return pods
-        pause(max(0.0, min(interval, deadline - clock())))
-        interval = min(interval * 1.5, 5.0)
+        waited = clock() - start + earlier
+        over = not waiting or waited >= timeout
+        if over or (interval is not None and waited - earlier >= interval):
+            return pods, waited, over
+        pause(max(0.0, min(step, timeout - waited)))
+        step = min(step * 1.5, 5.0)
 
 
 def events_of(api, namespace, pods):
@@ -195,26 +229,33 @@ def read_settled(read, ready, params, clock=time.monotonic, pause=time.sleep):
         interval = min(interval * 1.5, 5.0)
 
 
-def gather(api, execute, params):
-    """{name: facts}. execute: function (pod name) -> output of the probe; raises ExecError."""
-    pods = wait_for_pods(api, params["namespace"], params["names"], params["wait_timeout"])
-    stuck = [p for p in pods.values() if p is not None and not is_running(p)]
-    events = events_of(api, params["namespace"], stuck) if stuck else {}
+def reasons_of(api, namespace, pods):
+    """{name: why it does not run} of the pods that do not."""
+    stuck = {name: pod for name, pod in pods.items() if pod is None or not is_running(pod)}
+    found = events_of(api, namespace, [pod for pod in stuck.values() if pod]) if any(stuck.values()) else {}
+    return {
+        name: stuck_reason(pod, found.get(((pod or {}).get("metadata") or {}).get("uid"), []))
+        for name, pod in stuck.items()
+    }
+
+
+def gather(execute, pods, reasons, params):
+    """{name: facts}.
+
+    :param execute: function (pod name) -> output of the probe; raises ExecError.
+    :param pods: {name: object or None}; reasons: of reasons_of.
+    """
     base, ready = {}, []
     for name, pod in pods.items():
-        meta = (pod or {}).get("metadata") or {}
         base[name] = {
             "node": ((pod or {}).get("spec") or {}).get("nodeName"),
-            "running": False,
+            "running": name not in reasons,
             "reachable": False,
-            "reason": None,
+            "reason": reasons.get(name),
             "networks": networks_of(pod or {}),
         }
-        if pod is not None and is_running(pod):
-            base[name]["running"] = True
+        if name not in reasons:
             ready.append(name)
-        else:
-            base[name]["reason"] = stuck_reason(pod, events.get(meta.get("uid"), []))
 
     def read(name):
         try:
@@ -225,6 +266,31 @@ def gather(api, execute, params):
     for name, facts in read_settled(read, ready, params).items():
         base[name].update(facts)
     return base
+
+
+def look(api, execute, params, once=False, clock=time.monotonic, pause=time.sleep):
+    """The result of the module. Not ``finished``: only why which pods do not run yet, for the caller to show."""
+    executions = []
+
+    def counted(name):
+        executions.append(name)
+        return execute(name)
+
+    pods, waited, over = wait_for_pods(
+        api,
+        params["namespace"],
+        params["names"],
+        0 if once else params["wait_timeout"],
+        clock,
+        pause,
+        params["report_interval"],
+        params["earlier"],
+    )
+    reasons = reasons_of(api, params["namespace"], pods)
+    result = {"finished": over, "waited": round(waited, 1), "pending": {} if over else reasons}
+    found = gather(counted, pods, reasons, params) if over else {}
+    not_read = [name for name, facts in found.items() if not facts["reachable"]]
+    return {**result, "pods": found, "not_read": not_read, "executions": len(executions)}
 
 
 def main():
@@ -238,6 +304,8 @@ def main():
         threads={"type": "int", "default": 16},
         placeholders={"type": "list", "elements": "str", "default": []},
         address_timeout={"type": "int", "default": 30},
+        report_interval={"type": "int", "default": 15},
+        earlier={"type": "float", "default": 0},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     params = module.params
@@ -260,12 +328,12 @@ def main():
         return run_in_pod(core, params["namespace"], name, params["container"], argv, params["exec_timeout"])
 
     try:
-        pods = gather(Api(dynamic_transport(client.client)), execute, params)
+        result = look(Api(dynamic_transport(client.client)), execute, params, once=module.check_mode)
     except ApiError as error:
         module.fail_json(
             msg=f"Pods in {params['namespace']} cannot be read: HTTP status {error.status}: {error.message}"
         )
-    module.exit_json(changed=False, pods=pods, not_read=[n for n, p in pods.items() if not p["reachable"]])
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

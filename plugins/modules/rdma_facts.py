@@ -58,6 +58,12 @@ options:
       - With V(false), C(boot_images), C(next_boot) and C(reboot_required) are unknown.
     type: bool
     default: true
+  fact:
+    description:
+      - Name of the fact. With another name than V(rdma) the facts of an earlier look stay what they are.
+    type: str
+    default: rdma
+    version_added: 0.2.0
   counters:
     description:
       - Adds C(counters) to ports (verbs and driver counters) and to netdevs (statistics by priority). Take two readings
@@ -437,6 +443,7 @@ def main() -> None:
             "zero_rows": {"type": "bool", "default": False},
             "boot_images": {"type": "bool", "default": True},
             "counters": {"type": "bool", "default": False},
+            "fact": {"type": "str", "default": "rdma"},
         },
         supports_check_mode=True,
     )
@@ -447,7 +454,7 @@ def main() -> None:
         read_images=module.params["boot_images"],
         with_counters=module.params["counters"],
     )
-    module.exit_json(changed=False, ansible_facts={"rdma": facts})
+    module.exit_json(changed=False, ansible_facts={module.params["fact"]: facts})
 
 
 if __name__ == "__main__":

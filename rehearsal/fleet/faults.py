@@ -29,8 +29,10 @@ from rehearsal.kernel.spec import OF_A_RAIL
 
 FOLDER = Path(__file__).resolve().parents[1] / "faults"
 REQUIRED = ("name", "about", "source", "inject")
-OPTIONAL = ("finding", "outcome", "also", "rail", "mode", "intent")
+OPTIONAL = ("finding", "outcome", "also", "rail", "mode", "intent", "verify")
 OUTCOME = ("failed", "says", "boots")
+# Rails of which the kubelet, and not the kernel, has the fault.
+OF_A_POD = ("refused_device", "kept_vf")
 # What a text may name, as <word>: of the node, of the fault's rail, and of the intent that the node's host has.
 OF_NODE, OF_RAIL = ("node", "kernel"), ("pci",)
 OF_MODE = ("wanted_value", "other_value", "wanted_mode", "other_mode")
@@ -53,6 +55,7 @@ class Fault:
     :param also: ids that follow from it on the same node.
     :param mode: the netns mode that the node's intent must have, None when any will do.
     :param intent: other variables that the host must have.
+    :param verify: variables with which the playbook verify must run to find it.
     :param inject: see docs/rehearsal.md.
     """
 
@@ -66,6 +69,7 @@ class Fault:
     rail: int | None = None
     mode: str | None = None
     intent: dict[str, Any] = field(default_factory=dict)
+    verify: dict[str, Any] = field(default_factory=dict)
 
     @property
     def placeholders(self) -> set[str]:
@@ -131,10 +135,12 @@ def parse(data: Any, where: str, name: str) -> Fault:
     if mode is not None and mode not in MODES:
         raise FleetError(f"{where}: mode: got {mode!r}, allowed are {', '.join(MODES)}")
     is_kind(data.get("intent", {}), dict, f"{where}: intent", "a mapping")
+    is_kind(data.get("verify", {}), dict, f"{where}: verify", "a mapping")
     injections.check(data["inject"], f"{where}: inject")
     fault = Fault(
         name, " ".join(data["about"].split()), tuple(data["source"]), data.get("finding"), data["inject"],
         data.get("outcome"), tuple(data.get("also", [])), rail, mode, data.get("intent", {}),
+        data.get("verify", {}),
     )  # fmt: skip
     known = (*OF_NODE, *OF_RAIL, *OF_INTENT)
     for word in sorted(fault.placeholders - set(known)):
@@ -170,7 +176,7 @@ def apply(spec: dict[str, Any], faults: list[Fault], variables: dict[str, Any]) 
         if "absent_rail" in changes:
             _rail_of(spec, fault, changes["absent_rail"])
             absent.add(changes.pop("absent_rail"))
-        for key in OF_A_RAIL:
+        for key in (*OF_A_RAIL, *OF_A_POD):
             if key in changes:
                 _rail_of(spec, fault, changes[key])
         result = installed.with_choices(result, changes)

@@ -20,7 +20,18 @@ FILE_KEYS, WRITE_KEYS, COMMAND_KEYS, FILL_KEYS = (
     ("path", "content", "when"), ("path", "value"), ("argv", "when"), ("path", "leave_kib"),
 )  # fmt: skip
 NUMBERS, LOCKDOWN = (
-    ("num_vfs_max", "absent_rail", "silent_router", "dies_at_boot", "slow_rail", "cut_rail", "filtered_rail"),
+    (
+        "num_vfs_max",
+        "absent_rail",
+        "silent_router",
+        "dies_at_boot",
+        "slow_rail",
+        "cut_rail",
+        "filtered_rail",
+        "refused_device",
+        "kept_vf",
+        "gpus_far",
+    ),
     ("none", "integrity", "confidentiality"),
 )
 SPEC = (*NUMBERS, "lockdown", *installed.CHOICES, *installed.LISTS)

@@ -26,6 +26,7 @@ HOLDERS = {
     },
     ("", "namespaces"): {
         "create": ["install_operator@cluster"],
+        "get": ["verify@networks"],
         "list": ["apply_rails@cluster", "plan@cluster", "teardown@cluster"],
         "patch": ["install_operator@cluster"],
     },
@@ -51,6 +52,7 @@ HOLDERS = {
             "apply_rails@cluster",
             "verify@operator",
             "verify@networks",
+            "verify@cluster",
             "plan@cluster",
             "teardown@cluster",
         ],

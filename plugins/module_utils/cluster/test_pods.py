@@ -2,16 +2,209 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Test pods in the cluster: which are left of a run that was killed, and what their namespace allows."""
+"""Test pods in the cluster: what their namespace must allow, making them, and removing what any run left of them."""
 
 from __future__ import annotations
 
 import hashlib
+import time
 
-# The label's value is what the pods are for, the prefix of their names: verify leaves those of a benchmark alone.
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import apply_objects
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import stuck_reason
+
+# The label's value is what the pods are for, the prefix of their names: verify leaves those of a benchmark alone. On a
+# namespace it says that we made it.
 LABEL, HOST_LABEL = "railyard.io/verify", "railyard.io/host"
+OWN_NAMESPACE = "namespace"
+# Pod Security Standards, from strict to lax, and the label by which a namespace enforces one.
+LEVELS = ("restricted", "baseline", "privileged")
+ENFORCE = "pod-security.kubernetes.io/enforce"
+
+
+class TestPodsError(Exception):
+    """What keeps the test pods from being made or removed, with the remedy."""
 
 
 def host_mark(host):
     """A label's value for an inventory name, which may hold what no label may."""
     return hashlib.sha256(host.encode()).hexdigest()[:16]
+
+
+def level_of(pod):
+    """(Pod Security level that a test pod needs, what in it needs it; empty for restricted).
+
+    Only of what test pods have: see https://kubernetes.io/docs/concepts/security/pod-security-standards/.
+    """
+    spec = pod["spec"]
+    if spec.get("hostNetwork"):
+        return "privileged", "the network of the host"
+    lax = []
+    for container in spec["containers"]:
+        security = container.get("securityContext") or {}
+        if "IPC_LOCK" in ((security.get("capabilities") or {}).get("add") or []):
+            return "privileged", "the capability IPC_LOCK"
+        if not security.get("runAsNonRoot"):
+            lax.append(container["name"])
+    return ("baseline", "a process that may be root") if lax else ("restricted", "")
+
+
+def level_problem(namespace, pods):
+    """Why pods are refused in a namespace, or None. A namespace without the label enforces nothing by itself; the
+    cluster may have a default of its own, which no object tells."""
+    enforced = ((namespace["metadata"].get("labels")) or {}).get(ENFORCE)
+    if enforced not in LEVELS:
+        return None
+    for pod in pods:
+        needed, why = level_of(pod)
+        if LEVELS.index(needed) > LEVELS.index(enforced):
+            return (
+                f"namespace {namespace['metadata']['name']} enforces the Pod Security level {enforced}, and the test pods need "
+                f"{needed} because of {why}"
+            )
+    return None
+
+
+def needed_level(pods):
+    """The level that all of the pods need together."""
+    return max((level_of(pod)[0] for pod in pods), key=LEVELS.index)
+
+
+def _by_namespace(pods):
+    found = {}
+    for pod in pods:
+        found.setdefault(pod["metadata"]["namespace"], []).append(pod)
+    return found
+
+
+def _object(name, level):
+    labels = {LABEL: OWN_NAMESPACE, ENFORCE: level}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def is_ours(namespace):
+    """Whether we made a namespace."""
+    return ((namespace["metadata"].get("labels")) or {}).get(LABEL) == OWN_NAMESPACE
+
+
+def prepare_namespace(api, name, pods, make, manager):
+    """Make sure that a namespace is there and takes the pods. Gives what could not be looked at, or None.
+
+    :param make: whether it may be made, with the level that the pods need as its label. Labels of a namespace that
+        somebody else made are never changed.
+    :raises TestPodsError: it is not there, it is on its way out, or it refuses the pods.
+    """
+    try:
+        found = api.find(api.path("v1", "Namespace", None, name))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return f"whether namespace {name} allows the test pods was not looked at: {error.message}"
+    if found is None or (make and is_ours(found) and level_problem(found, pods)):
+        if not make:
+            raise TestPodsError(f"namespace {name} of the test pods does not exist; the networks' own one always does")
+        apply_objects(api, [_object(name, needed_level(pods))], manager, force=True)
+        return None
+    if (found.get("status") or {}).get("phase") == "Terminating":
+        raise TestPodsError(f"namespace {name} is being deleted; run again when it is gone")
+    problem = level_problem(found, pods)
+    if problem:
+        raise TestPodsError(
+            f"{problem}. Its labels are not changed here. Leave IPC_LOCK out, set a user (run_as_user), or let the pods have a "
+            "namespace of their own"
+        )
+    return None
+
+
+def left_pods(api, pods):
+    """Test pods in the cluster that are these or an earlier run's on the same hosts, whatever they are called."""
+    found = []
+    for namespace, own in _by_namespace(pods).items():
+        names = {pod["metadata"]["name"] for pod in own}
+        kinds = sorted({pod["metadata"]["labels"][LABEL] for pod in own})
+        hosts = {pod["metadata"]["labels"][HOST_LABEL] for pod in own}
+        selector = f"{LABEL} in ({','.join(kinds)})"
+        for pod in api.list_items(api.path("v1", "Pod", namespace), [("labelSelector", selector)]):
+            labels = pod["metadata"].get("labels") or {}
+            if pod["metadata"]["name"] in names or labels.get(HOST_LABEL) in hosts:
+                found.append(pod)
+    return found
+
+
+def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
+    """Delete the test pods and those of earlier runs, and wait until they are gone. Gives their names.
+
+    The kubelet lets an object go when the pod's network is torn down, so its devices are free then.
+
+    :param timeout: seconds.
+    :raises TestPodsError: some are still there.
+    """
+    deadline, interval = clock() + timeout, 0.2
+    asked, refused = set(), {}
+    while True:
+        left = left_pods(api, pods)
+        for pod in left:
+            meta = pod["metadata"]
+            place = f"{meta['namespace']}/{meta['name']}"
+            if place not in asked:
+                asked.add(place)
+                refused.update(_delete(api, meta, place))
+        if refused:
+            raise TestPodsError(f"{len(refused)} test pods cannot be deleted: {'; '.join(sorted(refused.values()))}")
+        if not left:
+            return sorted(asked)
+        if clock() >= deadline:
+            told = "; ".join(f"{pod['metadata']['name']} ({stuck_reason(pod)})" for pod in left[:5])
+            raise TestPodsError(
+                f"{len(left)} test pods are still there after {timeout} s: {told}. Their node or its kubelet may be down; the "
+                "next run removes them"
+            )
+        pause(max(0.0, min(interval, deadline - clock())))
+        interval = min(interval * 1.5, 2.0)
+
+
+def _delete(api, meta, place):
+    """{} or {place: why the API refuses}."""
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta["uid"]}}
+    try:
+        api.request("DELETE", api.path("v1", "Pod", meta["namespace"], meta["name"]), body=body)
+    except ApiError as error:
+        # 409: another pod has taken the name since; it is found in the next look.
+        if error.status not in (404, 409):
+            return {place: f"{place}: HTTP status {error.status}: {error.message}"}
+    return {}
+
+
+def make(api, pods, make_namespace, timeout, manager="railyard"):
+    """Make the test pods after anything that an earlier run left is gone. Gives {removed, level, unknown}.
+
+    ``unknown`` are sentences about what could not be looked at.
+    """
+    unknown = []
+    for name, own in _by_namespace(pods).items():
+        told = prepare_namespace(api, name, own, make_namespace, manager)
+        unknown += [told] if told else []
+    removed = remove(api, pods, timeout)
+    apply_objects(api, pods, manager, force=True)
+    return {"removed": removed, "level": needed_level(pods) if pods else None, "unknown": unknown}
+
+
+def take_away(api, pods, timeout):
+    """Remove the test pods, then a namespace that we made and in which no pod is left."""
+    removed = remove(api, pods, timeout)
+    for name in _by_namespace(pods):
+        try:
+            found = api.find(api.path("v1", "Namespace", None, name))
+        except ApiError as error:
+            if error.status == 403:
+                continue  # Who may not look has not made it either.
+            raise
+        if found is None or not is_ours(found) or api.list_items(api.path("v1", "Pod", name)):
+            continue
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found["metadata"]["uid"]}}
+        try:
+            api.request("DELETE", api.path("v1", "Namespace", None, name), body=body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+    return {"removed": removed}

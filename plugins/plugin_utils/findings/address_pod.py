@@ -134,7 +134,10 @@ def address_tentative_in_pod(context: Context):
         )
 
 
-@rule("ADDRESS-008", "warning", "A rail in the pod has several routed IPv6 addresses", needs=("pod",))
+@rule(
+    "ADDRESS-008", "warning", "A rail in the pod has several routed IPv6 addresses", needs=("pod",),
+    unrehearsed="no simulated network gives a pod two routed addresses",
+)  # fmt: skip
 def several_addresses_in_pod(context: Context):
     """Symptom: two programs in the pod choose different GIDs of one rail, and one of the addresses is not routed.
 
@@ -161,7 +164,10 @@ def several_addresses_in_pod(context: Context):
     )
 
 
-@rule("ADDRESS-009", "warning", "A rail's default route stands beside that of the pod's own network", needs=("pod",))
+@rule(
+    "ADDRESS-009", "warning", "A rail's default route stands beside that of the pod's own network", needs=("pod",),
+    unrehearsed="the simulated network of pods is IPv4 only",
+)  # fmt: skip
 def default_route_of_a_rail(context: Context):
     """Symptom: after an IPv6 rail was attached the pod loses its connections to the cluster, now and then or wholly.
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.selection import node_of
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.test_pods import LABEL
 from ansible_collections.railyard.rdma.plugins.plugin_utils.bandwidth import of_host
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import interfaces
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
@@ -27,7 +28,7 @@ def contexts(
     chains=None,
     operator=None,
     returned=None,
-    holders=None,
+    other_pods=None,
     nccl=None,
     bandwidth=None,
 ) -> list[Context]:
@@ -48,7 +49,7 @@ def contexts(
     :param nccl: the result of the NCCL test.
     :param bandwidth: the result of a benchmark.
     :param returned: {host: ``ansible_facts.rdma`` after its test pods went}.
-    :param holders: {node name: [``namespace/name`` of other pods that ask for rails]}, None when not asked.
+    :param other_pods: Pod objects of the nodes on which something that a test pod had is missing, None when not asked.
     """
     made = []
     if cluster is not None:
@@ -70,7 +71,7 @@ def contexts(
                     "attachments": attachments,
                     "chains": chains,
                     "pools": pool_configs,
-                    "holders": (holders or {}).get(node["metadata"]["name"]),
+                    "holders": None if other_pods is None else _holders(layout, node["metadata"]["name"], other_pods),
                 }
             parts = _parts(layout, (pod_hosts or {}).get(host), pods or {})
             made.append(
@@ -91,6 +92,21 @@ def contexts(
                 )
             )
     return made
+
+
+def _holders(layout: dict, node: str, pods: list[dict]) -> list[str]:
+    """``namespace/name`` of the pods of a node, but for test pods, that ask for resources of the layout."""
+    names = {row["full_name"] for row in layout.get("resources") or []}
+    found = []
+    for pod in pods:
+        spec, meta = pod["spec"], pod["metadata"]
+        over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if spec.get("nodeName") != node or over or LABEL in (meta.get("labels") or {}):
+            continue
+        rows = [(one.get("resources") or {}).get("requests") or {} for one in spec["containers"]]
+        if any(names & set(row) for row in rows):
+            found.append(f"{meta['namespace']}/{meta['name']}")
+    return sorted(found)
 
 
 def _parts(layout: dict, told, pods: dict) -> list[tuple[dict, dict | None]]:

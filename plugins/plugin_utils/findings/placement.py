@@ -130,7 +130,10 @@ def roots_are_mixed(context: Context):
         )
 
 
-@rule("TOPOLOGY-003", "error", "A pod has several VFs of one rail", needs=("pod",))
+@rule(
+    "TOPOLOGY-003", "error", "A pod has several VFs of one rail", needs=("pod",),
+    unrehearsed="which VFs the kubelet takes of one resource is chance",
+)  # fmt: skip
 def several_vfs_of_a_rail(context: Context):
     """Symptom: a pod asks for as many VFs as there are rails and lacks some rails, while others are there twice.
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.railyard.rdma.plugins.action.pod_rdma_facts import in_short
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import pod_exec, pods
 from ansible_collections.railyard.rdma.plugins.modules import pod_rdma_facts as module
 
@@ -38,10 +39,17 @@ class FakeApi:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
+def look(api, execute, *names, **changes):
+    params = {"namespace": "default", "names": list(names), "wait_timeout": 0, "threads": 4, "report_interval": 15}
+    params.update({"placeholders": [], "address_timeout": 0, "earlier": 0, **changes})
+    now = [0.0]
+    return module.look(
+        api, execute, params, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + max(s, 0.1))
+    )
+
+
 def gather(api, execute, *names):
-    params = {"namespace": "default", "names": list(names), "wait_timeout": 0, "threads": 4}
-    params.update(placeholders=[], address_timeout=0)
-    return module.gather(api, execute, params)
+    return look(api, execute, *names)["pods"]
 
 
 def test_running_pods_are_read():
@@ -130,11 +138,49 @@ def test_reason_of_a_stuck_pod(stuck, reason):
 def test_waiting_ends_as_soon_as_all_run_or_cannot_run_any_more():
     now = [0.0]
     api = FakeApi([pod("a", "Pending", {})], [pod("a"), pod("b", "Failed", {"terminated": {"reason": "Error"}})])
-    found = module.wait_for_pods(
+    found, _waited, over = module.wait_for_pods(
         api, "default", ["a", "b"], 100, clock=lambda: now[0], pause=lambda s: now.__setitem__(0, now[0] + s)
     )
-    assert pods.is_running(found["a"]) and not pods.is_running(found["b"])
+    assert over and pods.is_running(found["a"]) and not pods.is_running(found["b"])
     assert now[0] < 2
+
+
+def test_each_pod_is_asked_once():
+    """The load is one exec a pod, however many there are; what is not final is asked again, and only that."""
+    names = [f"pod-{number}" for number in range(40)]
+    asked = []
+
+    def execute(name):
+        asked.append(name)
+        return PROBE
+
+    result = look(FakeApi([pod(name) for name in names]), execute, *names, threads=8)
+    assert sorted(asked) == sorted(names)
+    assert (result["executions"], result["not_read"], result["finished"]) == (40, [], True)
+
+
+def test_a_wait_is_interrupted_to_tell_what_is_missing():
+    api = FakeApi(
+        [pod("a"), pod("b", "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})]
+    )
+    asked = []
+    result = look(api, asked.append, "a", "b", wait_timeout=100, report_interval=10)
+    assert (result["finished"], result["executions"], asked) == (False, 0, [])
+    assert list(result["pending"]) == ["b"] and "no such image" in result["pending"]["b"]
+    assert 10 <= result["waited"] < 20
+    later = look(api, lambda name: PROBE, "a", "b", wait_timeout=100, report_interval=10, earlier=95.0)
+    assert (later["finished"], later["not_read"], later["executions"]) == (True, ["b"], 1)
+
+
+@pytest.mark.parametrize(
+    ("pending", "text"),
+    [
+        ({"b": "Pending", "a": "no node"}, "a: no node; b: Pending"),
+        (dict.fromkeys("abcde", "x"), "a: x; b: x; c: x; and 2 more"),
+    ],
+)
+def test_progress_is_one_line(pending, text):
+    assert in_short(pending) == text
 
 
 def test_terminating_pod_does_not_count_as_running():
