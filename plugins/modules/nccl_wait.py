@@ -241,7 +241,7 @@ def results(api, params, found, waiting, second):
             state, reason = "unfinished", f"it did not end within {int(second)} s: {told}" if told else reason
         log = ""
         if answer["launcher"] and not any(row["job"] is None for row in waiting):
-            log = nccl_jobs.read_log(api, job["namespace"], answer["launcher"])
+            log = nccl_jobs.whole_log(api, job["namespace"], answer["launcher"])
         key = nccl_jobs.public_key(log)
         made[job["name"]] = {"state": state, "reason": reason, "log": log, "key": key, "pods": answer["pods"]}
     return made

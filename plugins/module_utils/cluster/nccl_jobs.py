@@ -14,8 +14,9 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import 
 MPI_JOB = ("kubeflow.org/v2beta1", "MPIJob")
 LABEL = "railyard.io/nccl"
 ROLE_LABEL = "training.kubeflow.org/job-role"
-# A log with NCCL_DEBUG=INFO has some 300 lines a rank; 64 nodes with 8 GPUs stay below this.
+# The longest beginning of a log that is read.
 LOG_BYTES = 32 * 1024 * 1024
+LAST_LINES = 2000
 # Waiting longer does not cure these states of a container (kubelet, pkg/kubelet/images and kuberuntime).
 HOPELESS = (
     "InvalidImageName",
@@ -146,6 +147,15 @@ def read_log(api, namespace, pod, tail=None):
         if error.status in (400, 404):  # the container waits to start, or the pod is gone
             return ""
         raise
+
+
+def whole_log(api, namespace, pod):
+    """The log of a launcher. Of one that is longer than LOG_BYTES its beginning, where NCCL says what it uses, and its end,
+    where the result is. Raises ApiError."""
+    log = read_log(api, namespace, pod)
+    if len(log) < LOG_BYTES // 2:
+        return log
+    return f"{log}\n{read_log(api, namespace, pod, LAST_LINES)}"
 
 
 def events_of(api, namespace, pods):

@@ -182,3 +182,13 @@ def test_a_log_that_is_not_there_yet_is_empty(status, kept):
     else:
         with pytest.raises(ApiError):
             server.wait(timeout=4)
+
+
+def test_of_a_log_that_is_too_long_the_end_is_read_as_well(monkeypatch):
+    monkeypatch.setattr(nccl_jobs, "LOG_BYTES", 20)
+    server = Server(DONE, log="x" * 20)
+    asked = []
+    answer = server.answer
+    server.api = Api(lambda *request: (asked.append(request[2]), answer(*request))[1], pause=server.sleep, attempts=1)
+    assert server.wait()["log"] == "x" * 20 + "\n" + "x" * 20
+    assert [query for query in asked if query][-2:] == [[("limitBytes", "20")], [("tailLines", "2000")]]
