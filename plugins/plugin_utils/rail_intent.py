@@ -170,12 +170,20 @@ def _take_vfs(intent: Intent, shape: dict) -> None:
 
 
 def _take_names(intent: Intent) -> None:
+    """Names that are not set end with the name of the group, so that two groups of one cluster have objects of their own.
+
+    The resource, too: a pod that asks for the network of one group must not be sent to a node of another.
+    """
     given = intent.given
-    intent.resource_name = given["rails_resource_name"] or DEFAULT_RESOURCE.get(intent.network, OTHER_RESOURCE)
+    group = f"-{given['rails_group_name']}" if given["rails_group_name"] else ""
+    intent.resource_name = (
+        given["rails_resource_name"] or f"{DEFAULT_RESOURCE.get(intent.network, OTHER_RESOURCE)}{group}"
+    )
     from_resource = as_object_name(intent.resource_name)
     if intent.network in ATTACHED:
-        intent.network_name = given["rails_network_name"] or DEFAULT_NETWORK_NAME.get(intent.network, from_resource)
-    shape_name = as_object_name(intent.shape["name"]) if intent.shape else from_resource
+        by_kind = DEFAULT_NETWORK_NAME.get(intent.network)
+        intent.network_name = given["rails_network_name"] or (f"{by_kind}{group}" if by_kind else from_resource)
+    shape_name = f"{as_object_name(intent.shape['name'])}{group}" if intent.shape else from_resource
     intent.policy_name = given["rails_policy_name"] or shape_name
     intent.pool_config_name = given["rails_pool_config_name"] or from_resource
 

@@ -58,7 +58,11 @@ def build(
     operator = intents[0][1]
     every_intent = [item for item, _operator in intents]
     model = _model(every_intent, operator)
-    clashes = rail_rules_cluster.clashes(model["documents"], every_intent)
+    clashes = rail_rules_cluster.clashes(
+        model["documents"],
+        every_intent,
+        lambda intent: rail_documents.of_intent(intent, operator["network_operator_namespace"]),
+    )
     return (None, clashes) if clashes else (model, [])
 
 
@@ -97,7 +101,9 @@ def _model(intents: list[Intent], operator: dict) -> dict:
     layouts: list[dict] = []
     names: Counter = Counter()
     for item in intents:
+        group = item.given["rails_group_name"]
         base = as_object_name(item.shape["name"]) if item.shape else item.policy_name
+        base += f"-{group}" if group and item.shape else ""
         names[base] += 1
         layouts.append(_layout(item, base if names[base] == 1 else f"{base}-{names[base]}", operator))
     return {

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import short
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_rules_pools
@@ -35,24 +36,36 @@ def check(intents: list[Intent], operators: list[dict]) -> list[Mistake]:
     return found
 
 
-def clashes(documents: list[dict], intents: list[Intent]) -> list[Mistake]:
+def clashes(documents: list[dict], intents: list[Intent], of_intent) -> list[Mistake]:
     """Return the objects that two layouts want under one name in different forms.
 
     :param documents: of the model; an object that both layouts want in the same form is in there once.
+    :param of_intent: function that gives the objects of one intent, {kind: [row]}.
     """
+    doubled = [
+        (document["kind"], name)
+        for document in documents
+        for name, times in Counter(row["name"] for row in document["objects"]).items()
+        if times > 1
+    ]
+    wanted = [of_intent(intent) for intent in intents] if doubled else []
     found = []
-    for document in documents:
-        seen = set()
-        for row in document["objects"]:
-            if row["name"] in seen:
-                variable = NAMED_BY[document["kind"]]
-                if document["kind"] == "SriovNetworkNodePolicy" and row["name"] not in {i.policy_name for i in intents}:
-                    variable = "rails_network_name"
-                allowed = (
-                    f"another name for each group of hosts: {document['kind']} {row['name']} would differ between them"
-                )
-                found.append(mistake(variable, row["name"], allowed))
-            seen.add(row["name"])
+    for kind, name in doubled:
+        rows = [
+            (intent, next((r for r in own.get(kind, []) if r["name"] == name), None))
+            for intent, own in zip(intents, wanted)
+        ]
+        groups = [(intent.hosts, row) for intent, row in rows if row is not None]
+        (first, one), (second, other) = groups[0], next(group for group in groups if group[1] != groups[0][1])
+        variable = NAMED_BY[kind]
+        if kind == "SriovNetworkNodePolicy" and name not in {i.policy_name for i in intents}:
+            variable = "rails_network_name"
+        fields = short(sorted(key for key in {*one, *other} if one.get(key) != other.get(key)))
+        allowed = (
+            f"another name for each group of hosts: {kind} {name} of {short(first)} and that of {short(second)} differ in "
+            f"{fields}. Set rails_group_name in one of the groups, or this variable"
+        )
+        found.append(mistake(variable, name, allowed))
     return found
 
 
@@ -103,7 +116,7 @@ def _selectors_apart(intents: list[Intent]) -> list[Mistake]:
             one, two = (set(map(str, item.node_selector.items())) for item in (intent, other))
             if one <= two or two <= one:
                 allowed = (
-                    f"labels that nodes of {short(other.hosts)} do not have: {shown(other.node_selector)} of theirs would "
+                    f"labels of {short(intent.hosts)} that nodes of {short(other.hosts)} do not have: {shown(other.node_selector)} of theirs would "
                     "select the same nodes, and a PF may be in one policy only"
                 )
                 found.append(mistake("rails_node_selector", intent.node_selector, allowed))

@@ -43,6 +43,7 @@ def objects(intent: Intent) -> list[Mistake]:
     """Names and the namespace of the objects."""
     found = []
     for variable, name in (
+        ("rails_group_name", intent.given["rails_group_name"]),
         ("rails_network_name", intent.network_name),
         ("rails_policy_name", intent.policy_name),
         ("rails_pool_config_name", intent.pool_config_name),
@@ -53,6 +54,8 @@ def objects(intent: Intent) -> list[Mistake]:
             continue
         if not names.LABEL.fullmatch(name):
             found.append(mistake(variable, name, names.LABEL_FORM))
+        elif variable == "rails_group_name" and not names.RAIL_NAME.fullmatch(name):
+            found.append(mistake(variable, name, "20 characters at most, since names of objects end with it"))
     return found
 
 

@@ -292,3 +292,54 @@ def test_the_layout_filter_finds_the_host_or_says_what_to_do():
         rails_layout(model, "gpu-9")
     with pytest.raises(AnsibleFilterError, match="not a rail model"):
         rails_layout(None, "gpu-0")
+
+
+SITE = {**B4, "rails_node_selector": {"pool": "a"}}
+
+
+def test_groups_of_one_cluster_need_one_name_and_their_labels():
+    model = model_of(SITE, {**SITE, "rails_group_name": "b", "rails_node_selector": {"pool": "b"}})
+    names = {doc["kind"]: [row["name"] for row in doc["objects"]] for doc in model["documents"]}
+    assert names["SriovNetworkPoolConfig"] == ["rdma-vf", "rdma-vf-b"]
+    assert names["SriovNetworkNodePolicy"] == ["bm-gpu-b4-8", "bm-gpu-b4-8-b"]
+    assert names["SriovNetwork"] == ["rdma-vf", "rdma-vf-b"]
+    # Pods of one group must not get VFs of the other.
+    assert [[row["name"] for row in layout["resources"]] for layout in model["layouts"]] == [["rdma-vf"], ["rdma-vf-b"]]
+    assert [layout["name"] for layout in model["layouts"]] == ["bm-gpu-b4-8", "bm-gpu-b4-8-b"]
+
+
+@pytest.mark.parametrize("network", ["ipvlan", "macvlan"])
+def test_networks_without_vfs_take_the_name_of_the_group_too(network):
+    one = {**SITE, "rails_network": network}
+    model = model_of(one, {**one, "rails_group_name": "b", "rails_node_selector": {"pool": "b"}, "rails_mtu": 1500})
+    rows = next(doc["objects"] for doc in model["documents"] if doc["kind"] == "NetworkAttachmentDefinition")
+    assert {row["name"].rpartition("-")[0] for row in rows} == {f"rdma-{network}", f"rdma-{network}-b"}
+
+
+def test_a_name_that_is_set_is_left_as_it_is():
+    own = {
+        "rails_resource_name": "vf",
+        "rails_network_name": "net",
+        "rails_policy_name": "p",
+        "rails_pool_config_name": "c",
+    }
+    (layout,) = model_of({**SITE, **own, "rails_group_name": "b"})["layouts"]
+    assert [row["name"] for row in layout["resources"]] == ["vf"]
+    assert {rail["network"] for rail in layout["rails"]} == {"net"}
+
+
+def test_a_collision_names_both_groups_what_differs_and_what_helps():
+    found = found_in(SITE, {**SITE, "rails_node_selector": {"pool": "b"}})
+    text = next(line for line in found if line.startswith("rails_policy_name"))
+    for part in ("SriovNetworkNodePolicy bm-gpu-b4-8 of gpu-0", "that of gpu-1", "node_selector", "rails_group_name"):
+        assert part in text
+
+
+def test_labels_that_both_groups_have_name_both():
+    (text,) = found_in(SITE, {**SITE, "rails_group_name": "b"})
+    assert text.startswith("rails_node_selector") and "labels of gpu-1 that nodes of gpu-0 do not have" in text
+
+
+@pytest.mark.parametrize("name", ["B", "a_b", "-a", "a" * 21, "a.b"])
+def test_group_names_that_end_no_name(name):
+    assert any(line.startswith("rails_group_name") for line in found_in({**SITE, "rails_group_name": name}))

@@ -644,7 +644,7 @@ def test_two_layouts_that_select_the_same_nodes():
     )
     assert model is None
     (text,) = [str(item) for item in found if item.variable == "rails_node_selector"]
-    assert "labels that nodes of a do not have" in text and "a PF may be in one policy only" in text
+    assert "that nodes of a do not have" in text and "a PF may be in one policy only" in text
     model, found = rail_model.build({"a": TWO_RAILS, "b": {**small, "rails_node_selector": {"rack": "1"}}})
     assert found == []
 
