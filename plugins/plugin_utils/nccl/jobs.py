@@ -218,7 +218,9 @@ def _worker_template(layout: dict, job: dict, share: dict, options: dict) -> dic
         {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
         for name in job["nodes"].values()
     ]
-    apart = {"labelSelector": {"matchLabels": {LABEL: job["name"]}}, "topologyKey": "kubernetes.io/hostname"}
+    # The launcher may be on a node with a worker.
+    workers = {"matchLabels": {LABEL: job["name"], ROLE_LABEL: "worker"}}
+    apart = {"labelSelector": workers, "topologyKey": "kubernetes.io/hostname"}
     spec["affinity"] = {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}},
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]},

@@ -71,7 +71,11 @@ def test_two_jobs_a_node_divide_gpus_and_have_all_rails_where_there_are_vfs(rail
         assert container(worker)["resources"]["limits"] == {**resources, "nvidia.com/gpu": "4"}
         assert (job["rails_per_node"], job["shares_ports"]) == (count, shared)
         apart = worker["spec"]["affinity"]["podAntiAffinity"]
-        assert job["name"] in str(apart)  # a job has one worker a node
+        (term,) = apart["requiredDuringSchedulingIgnoredDuringExecution"]
+        labels = term["labelSelector"]["matchLabels"]  # a job has one worker a node, wherever its launcher is
+        assert labels.items() <= worker["metadata"]["labels"].items()
+        launcher = job["objects"][0]["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["metadata"]["labels"]
+        assert not labels.items() <= launcher.items()
 
 
 @pytest.mark.parametrize(
