@@ -34,7 +34,10 @@ def _routed(context: Context, rail: PodRail) -> list[dict]:
     return [row for row in rows if not any(ipaddress.ip_address(row["address"]) in pool for pool in pools)]
 
 
-@rule("ADDRESS-005", "error", "IPv6 is disabled on a rail in the pod", needs=("pod",))
+@rule(
+    "ADDRESS-005", "error", "IPv6 is disabled on a rail in the pod", needs=("pod",),
+    unrehearsed="networks with advertisements are ours, and an attachment of somebody else stops their apply",
+)  # fmt: skip
 def ipv6_disabled_in_pod(context: Context):
     """Symptom: the pod has no GID above the link-local one on an IPv6 fabric, or none at all.
 
@@ -62,7 +65,10 @@ def ipv6_disabled_in_pod(context: Context):
     )
 
 
-@rule("ADDRESS-006", "error", "A rail in the pod ignores router advertisements", needs=("pod",))
+@rule(
+    "ADDRESS-006", "error", "A rail in the pod ignores router advertisements", needs=("pod",),
+    unrehearsed="networks with advertisements are ours, and an attachment of somebody else stops their apply",
+)  # fmt: skip
 def advertisements_ignored_in_pod(context: Context):
     """Symptom: the pod keeps the placeholder address of the pool alone, and connections end with a timeout.
 

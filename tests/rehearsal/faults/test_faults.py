@@ -39,14 +39,14 @@ PATIENCE = {"rdma_verify_timeout": 15, "rdma_verify_address_timeout": 2}
 def hosts() -> dict:
     """Hosts by fault. A fault of a network reaches every node that uses the network, so each such node has its own."""
     found = {name: host(mode, mode) for name, mode in HEALTHY.items()}
-    for name in NAMES:
+    for number, name in enumerate(NAMES):
         fault = CATALOGUE.get(name)
         mode = fault.mode or "shared"
         own = name if "objects" in fault.inject or fault.intent else mode
         found[name] = {**host(mode, own), **fault.intent, "rehearsal_faults": [name]}
         if fault.intent.get("rails_network") == "ipvlan":
             routed = fault.intent.get("rails_ip_family") == "ipv6_slaac"
-            subnet = "fd01:0:0:100::/112" if routed else "198.18.0.0/24"
+            subnet = f"fd01:0:0:{0x100 + number:x}::/112" if routed else f"198.18.{number}.0/24"
             pool = {"name": f"pool-{name}", "subnet": subnet, "per_node_block_size": 16}
             found[name] |= {"rails_pools": [pool], "rails_network_name": name}
     return found
