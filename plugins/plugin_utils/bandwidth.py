@@ -26,14 +26,15 @@ def endpoint(context: Context, row: dict, stream: int) -> dict:
     """
     meta = row["pod"]["metadata"]
     made = {
-
-            "host": context.node,
-            "node": row["node"],
-            "pod": meta["name"],
-            "namespace": meta["namespace"],
-            "stream": stream
-        ,
-        "container": row["pod"]["spec"]["containers"][0]["name"], "rails": {}, "missing": {},
+        "host": context.node,
+        "node": row["node"],
+        "pod": meta["name"],
+        "namespace": meta["namespace"],
+        "container": row["pod"]["spec"]["containers"][0]["name"],
+        "stream": stream,
+        "traffic_class": context.layout.get("traffic_class"),
+        "rails": {},
+        "missing": {},
     }
     numbers = [
         rail["rail"] for rail in context.layout["rails"] if row.get("rails") is None or rail["rail"] in row["rails"]

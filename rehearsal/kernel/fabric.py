@@ -6,8 +6,8 @@
 
 Rates and counters are those that two A100 nodes with ConnectX-5 were measured to have (perftest 6.28, MTU 4096): 96.87 Gb/s of
 a port of 100 on a lossless priority, 43 to 59 with thousands of packets out of sequence on a lossy one, nearly all of the
-port with four queue pairs there, half each for two pairs on one port. A priority is lossless where PFC is on for it, or for
-none. No bytes move: whoever sends says how many it would have sent, see tools/ib_write_bw.
+port with four queue pairs there, half each for two pairs on one port. A priority is lossless where the fabric has it for
+RDMA and PFC is on. No bytes move: whoever sends says how many it would have sent, see tools/ib_write_bw.
 """
 
 from __future__ import annotations
@@ -103,7 +103,13 @@ class Fabric:
         dcb = mine.dcb
         priority = dcb.dscp_to_priority[tclass >> 2] if dcb.trust == "dscp" else 0
         together = sum(1 for other in self.flows.values() if other.port.spec is mine.spec)
-        return {"priority": priority, "lossless": bool(dcb.pfc[priority]) or not any(dcb.pfc), "flows": together}
+        return {"priority": priority, "lossless": self.lossless(priority, dcb.pfc), "flows": together}
+
+    def lossless(self, priority: int, pfc: list[int]) -> bool:
+        """Whether the switches hold back traffic of a priority, and the port heeds it: for the classes of the shape that carry
+        RDMA. A fabric of which the shape tells nothing drops nothing."""
+        held = {self.spec.qos[key] for key in ("rdma_prio", "gpu_prio") if self.spec.qos.get(key) is not None}
+        return not held or (priority in held and bool(pfc[priority]))
 
     def count(self, number: int, sent: dict, received: dict) -> None:
         """Count what a flow did: ``{bytes, packets, tclass, out_of_sequence}`` of each direction, on the function and on

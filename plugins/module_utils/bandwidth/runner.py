@@ -26,7 +26,7 @@ class Endpoints:
             ]
             if lacks:
                 raise ValueError(
-                    f"endpoints: {one.get('host') or one!r:.80}: {', '.join(lacks)} is missing or of the wrong type"
+                    f"endpoints: {str(one.get('host') or one)[:80]}: {', '.join(lacks)} is missing or of the wrong type"
                 )
             key = (one["host"], int(one.get("stream") or 0))
             if key in self.by_key:
