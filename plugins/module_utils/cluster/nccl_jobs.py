@@ -114,7 +114,9 @@ def judge(job, workers, pods, mpi_job=None, events=None):
         return answer("succeeded")
     for pod in launchers:
         if (pod.get("status") or {}).get("phase") == "Failed":
-            return answer("failed", end_of(pod, "launcher"))
+            # A launcher that waited for a worker in vain says nothing of its cause.
+            behind = [f"{row['name']}: {row['reason']}" for row in rows if row["role"] == "worker" and row["reason"]]
+            return answer("failed", "; ".join([end_of(pod, "launcher"), *behind[:4]]))
     for pod in others:
         if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
             return answer("failed", end_of(pod, "worker"))

@@ -67,7 +67,15 @@ class Cluster:
     def play(self, playbook: str, *words: str, **variables: object) -> tuple[int, str]:
         """(exit code, output) of a playbook."""
         line = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / playbook)]
-        line += ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml"), "-e", json.dumps(variables), *words]
+        line += [
+            "-i",
+            str(self.inventory),
+            "-i",
+            str(self.state.folder / "inventory.yml"),
+            "-e",
+            json.dumps(variables),
+            *words,
+        ]
         environment = {**os.environ, **play.environment(self.state)}
         done = subprocess.run(
             line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False

@@ -50,6 +50,10 @@ CASES = {
     "pending": ([pod("l", "launcher"), *workers(phase="Pending", **UNSCHEDULED)], None, "starting", None),
     "succeeded": ([pod("l", "launcher", "Succeeded", ended("Completed", 0)), *workers()], None, "succeeded", None),
     "launcher-failed": ([pod("l", "launcher", "Failed", ended("Error", 3)), *workers()], None, "failed", "exit code 3"),
+    "launcher-alone": (
+        [pod("l", "launcher", "Failed", ended("Error", 1)), *workers(phase="Pending", **UNSCHEDULED)],
+        None, "failed", "(exit code 1); w-1: Pending: not scheduled",
+    ),
     "oom": ([pod("l", "launcher"), *workers(phase="Failed", state=ended("OOMKilled", 137))], None, "failed", "OOMKilled"),
     "evicted": ([pod("l", "launcher"), *workers(phase="Failed", reason="Evicted")], None, "failed", "Evicted"),
     "bad-image": (
