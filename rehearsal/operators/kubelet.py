@@ -52,7 +52,6 @@ BINARIES = {
     "nv-ipam-node": {"nv-ipam"},
     SRIOV_DAEMON: {"sriov", "rdma", "ib-sriov", "ovs"},
 }
-GPU = "nvidia.com/gpu"
 MULTUS = "kube-multus-ds"
 MULTUS_CONFIG = "00-multus.conf"
 
@@ -335,10 +334,8 @@ class Kubelets(Controller):
     ) -> dict:
         uid = pod["metadata"]["uid"]
         state = self.state(machine.name)
-        # The plugin of the GPU operator offers all GPUs; nobody simulates it.
-        gpus = sorted({rail["gpu_pci"] for rail in machine.spec.get("rails") or [] if rail.get("gpu_pci")})
         devices = allocate_devices(
-            pod_requests(pod["spec"]), {GPU: gpus, **offers}, self.registry.in_use.get(machine.name, set()), uid
+            pod_requests(pod["spec"]), offers, self.registry.in_use.get(machine.name, set()), uid
         )
         gpus = int(pod_requests(pod["spec"]).get(GPU_RESOURCE, 0))
         if gpus:

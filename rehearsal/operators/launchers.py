@@ -21,8 +21,8 @@ from pathlib import Path
 
 from rehearsal.operators import nccl_world
 from rehearsal.operators.client import now
+from rehearsal.operators.containers import devices_of, inside
 from rehearsal.operators.kinds import CONFIG_MAP, POD, SECRET, SERVICE, Kind, labels_of, name_of, namespace_of
-from rehearsal.operators.kubelet import GPU
 from rehearsal.operators.machines import Fleet, Machine, MachineError
 from rehearsal.operators.mpi_operator import JOB_NAME, ROLE
 from rehearsal.operators.mpirun import MpiError, parse, placed
@@ -286,10 +286,11 @@ class Launchers(Controller):
         uid = pod["metadata"]["uid"]
         note = self.sandbox(machine.name, uid)
         own = self._place(pod)
-        own |= {"REHEARSAL_FILES": "", "REHEARSAL_GPUS": ",".join(sorted((note.get("devices") or {}).get(GPU) or []))}
+        own |= {"REHEARSAL_FILES": "", "REHEARSAL_GPUS": ",".join(sorted(devices_of(note)[1]))}
         own |= {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
         argv = ["env", "-i", *(f"{key}={value}" for key, value in {**env, **own}.items())]
         argv += ["unshare", "--mount", "--uts", "sh", "-ec", ENTER, "sh", *command]
+        argv = inside(argv, pod, pod["spec"]["containers"][0]["name"], note, machine.spec)
         try:
             return await machine.run(argv, netns=note.get("netns"))
         except MachineError as error:

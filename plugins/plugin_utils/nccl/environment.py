@@ -128,8 +128,10 @@ def recommend(layout: dict, shape: dict | None, pods: list[dict], extra: dict | 
 
 
 def shell_lines(variables: list[dict], left: dict[str, str]) -> list[str]:
-    """Lines for a shell, each variable with its reason behind it."""
-    lines = [f"export {row['name']}={shlex.quote(row['value'])}  # {_comment(row['reason'])}" for row in variables]
+    """Lines for a shell, each variable with its reason above it."""
+    lines = []
+    for row in variables:
+        lines += [f"# {_comment(row['reason'])}", f"export {row['name']}={shlex.quote(row['value'])}"]
     lines += [f"# {name} is not set: {_comment(reason)}" for name, reason in sorted(left.items())]
     if "NCCL_IB_HCA" in left and "differ" in left["NCCL_IB_HCA"]:
         lines += DEVICES_IN_POD
