@@ -1,0 +1,136 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""verify.yml with two pods a node and GPUs in them, after a run of it that was killed while its pods ran."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import site_support
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.test_pods import LABEL
+from site_support import ROOT, host
+
+from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet.faults import Catalogue
+
+pytestmark = pytest.mark.fleet
+
+FAULT = Catalogue().get("roots-mixed")
+# Each pod gets one of the two rails, so one GPU is what fits to it.
+VARIABLES = {**FAULT.verify, "rdma_verify_gpus": 1}
+PLAYBOOKS = ROOT / "playbooks"
+
+
+class Site(site_support.Site):
+    """With a cluster, and runs that are killed."""
+
+    def api(self, path: str) -> list[dict]:
+        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
+
+    def pods(self) -> list[dict]:
+        """The test pods that there are."""
+        return [item for item in self.api("/api/v1/pods") if LABEL in (item["metadata"].get("labels") or {})]
+
+    def executions(self) -> int:
+        """How often something was run in a pod, by the log of the API server."""
+        lines = (self.state.folder / "logs" / "apiserver.jsonl").read_text().splitlines()
+        return sum(json.loads(line)["path"].endswith("/exec") for line in lines)
+
+    def kill_while_pods_run(self) -> list[dict]:
+        """Start verify.yml, kill all of it once its pods are on nodes, and give the pods that it left."""
+        words = [
+            str(PLAYBOOKS / "verify.yml"),
+            "-i",
+            str(self.inventory),
+            "-i",
+            str(self.state.folder / "inventory.yml"),
+        ]
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": path}
+        running = subprocess.Popen(
+            [program, *words, "-e", json.dumps(VARIABLES)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            limit = time.monotonic() + 240
+            while len([pod for pod in self.pods() if pod["spec"].get("nodeName")]) < 4:
+                assert running.poll() is None, "the run ended before its pods were seen"
+                assert time.monotonic() < limit, "the run made no pods"
+                time.sleep(0.1)
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait(30)
+        return self.pods()
+
+
+@dataclass
+class Outcome:
+    """What the two runs left."""
+
+    left: list[dict]
+    report: dict
+    pods: list[dict]
+    nodes: list[dict]
+    executions: int
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory) -> Outcome:
+    lacking = checks.missing()
+    if lacking:
+        pytest.skip("; ".join(lacking))
+    nodes = {"near": {}, "far": {"rehearsal_faults": ["roots-mixed"]}}
+    site = Site(tmp_path_factory.mktemp("verify"), {name: host("shared", "a", **own) for name, own in nodes.items()})
+    site.up()
+    try:
+        site.play(PLAYBOOKS / "install_operator.yml", PLAYBOOKS / "apply_rails.yml")
+        left = site.kill_while_pods_run()
+        before, path = site.executions(), site.state.folder.parent / "report.json"
+        site.play(PLAYBOOKS / "verify.yml", report_file=str(path), **VARIABLES)
+        count = site.executions() - before
+        return Outcome(left, json.loads(path.read_text()), site.pods(), site.api("/api/v1/nodes"), count)
+    finally:
+        site.down()
+
+
+def test_a_killed_run_leaves_its_pods_and_the_next_one_removes_them(outcome):
+    assert sorted(pod["metadata"]["name"] for pod in outcome.left) == [
+        f"railyard-verify-{node}-{part}" for node in ("far", "near") for part in "ab"
+    ]
+    assert all(pod["spec"]["activeDeadlineSeconds"] for pod in outcome.left), "they end by themselves at the latest"
+    assert outcome.pods == []
+
+
+def test_no_node_is_cordoned(outcome):
+    assert not [node["metadata"]["name"] for node in outcome.nodes if node["spec"].get("unschedulable")]
+
+
+def test_each_pod_is_asked_once(outcome):
+    assert outcome.executions == 4
+
+
+def test_the_kubelet_that_mixes_the_roots_is_found_and_its_twin_is_not(outcome):
+    found = [(row["id"], row["severity"], row["node"], row["pod"]) for row in outcome.report["findings"]]
+    assert sorted(found) == [
+        ("TOPOLOGY-002", "warning", "far", "railyard-verify-far-a"),
+        ("TOPOLOGY-002", "warning", "far", "railyard-verify-far-b"),
+    ]
+
+
+def test_the_rails_of_both_pods_make_the_verdict(outcome):
+    rows = {row["node"]: row for row in outcome.report["rows"]}
+    assert {name: (row["verdict"], row["gids_ok"], row["rails"]) for name, row in rows.items()} == {
+        "near": ("pass", 2, 2),
+        "far": ("pass", 2, 2),
+    }
