@@ -76,10 +76,13 @@ def recommend(layout: dict, shape: dict | None, pods: list[dict], extra: dict | 
     """What to set for a job whose pods look like these.
 
     :param pods: ``[{pod, rails: [{device, gid_index}]}]``.
+    :param extra: variables of the user. Those that the pods decide are not among the advice: a test may have set them to
+        what does not fit.
     :returns: ``{variables: [{name, value, reason}], left_out: [{name, reason}], lines: [shell lines to paste], pod_env:
         [{name, value}]}``.
     """
-    rows = {row["name"]: row for row in fixed(layout, shape, extra)}
+    own = {name: value for name, value in (extra or {}).items() if name not in FROM_PODS}
+    rows = {row["name"]: row for row in fixed(layout, shape, own)}
     left: dict[str, str] = {}
     known = [pod for pod in pods if pod["rails"]]
 

@@ -174,10 +174,13 @@ def test_what_differs_is_left_out_with_the_pods_that_differ():
     assert "paste -sd, -" in found["lines"][-1]
 
 
-def test_without_pods_nothing_is_guessed_and_the_users_values_win():
-    found = advice(NCCL_IB_GID_INDEX=9, NCCL_DEBUG="WARN")
-    assert {row["name"] for row in found["left_out"]} == {"NCCL_IB_HCA", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX"}
-    assert values(found)["NCCL_IB_GID_INDEX"] == "9" and values(found)["NCCL_DEBUG"] == "WARN"
+def test_without_pods_nothing_is_guessed_and_what_a_test_forced_is_no_advice():
+    found = advice(NCCL_IB_GID_INDEX=9, NCCL_DEBUG="WARN", NCCL_IB_TIMEOUT=20)
+    left = {"NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX"}
+    assert {row["name"] for row in found["left_out"]} == left
+    assert values(found)["NCCL_IB_TIMEOUT"] == "20" and values(found)["NCCL_DEBUG"] == "WARN"
+    forced = environment.fixed(model()["layouts"][0], None, {"NCCL_IB_GID_INDEX": 9})
+    assert {"NCCL_IB_GID_INDEX", "NCCL_IB_TC"} <= {row["name"] for row in forced}
 
 
 def test_the_index_of_the_catalogue_is_that_of_hosts_and_does_not_count():
