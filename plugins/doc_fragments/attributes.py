@@ -22,6 +22,39 @@ attributes:
     support: full
 """
 
+    # For modules that talk to the cluster from the controller: they have no platform of their own.
+    READS = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying the target.
+    support: full
+    details:
+      - The module only reads.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff
+      mode.
+    support: N/A
+    details:
+      - Nothing changes.
+"""
+
+    WAITS = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in C(check_mode) and return changed status prediction without modifying the target.
+    support: full
+    details:
+      - Looks once instead of waiting.
+  diff_mode:
+    description: Will return details on what has changed (or possibly needs changing in C(check_mode)), when in diff
+      mode.
+    support: N/A
+    details:
+      - Nothing changes.
+"""
+
     FACTS = r"""
 options: {}
 attributes:

@@ -18,13 +18,7 @@ author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
-attributes:
-  check_mode:
-    support: full
-    description: The module only reads.
-  diff_mode:
-    support: none
-    description: Nothing changes.
+  - railyard.rdma.attributes.reads
 options:
   libraries:
     description: Names of Python distributions to look for.

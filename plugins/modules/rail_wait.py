@@ -26,13 +26,7 @@ author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
   - kubernetes.core.k8s_auth_options
-attributes:
-  check_mode:
-    support: full
-    description: Looks once instead of waiting.
-  diff_mode:
-    support: none
-    description: Nothing changes.
+  - railyard.rdma.attributes.waits
 options:
   state:
     description:
