@@ -7,6 +7,10 @@
 from __future__ import annotations
 
 import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.railyard.rdma.plugins.filter.nccl_jobs import nccl_jobs
+from ansible_collections.railyard.rdma.plugins.filter.nccl_result import nccl_result
+from ansible_collections.railyard.rdma.plugins.filter.nccl_workers import nccl_workers
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl import environment, jobs
 from hypothesis import given
@@ -186,4 +190,18 @@ def test_without_pods_nothing_is_guessed_and_what_a_test_forced_is_no_advice():
 def test_the_index_of_the_catalogue_is_that_of_hosts_and_does_not_count():
     names = {row["name"] for row in environment.fixed(model()["layouts"][0], catalogue.get("BM.GPU.B4.8"))}
     assert "NCCL_IB_GID_INDEX" not in names and {"NCCL_IB_TIMEOUT", "NCCL_IB_SL"} <= names
-    assert len(HOSTS) == 2
+
+
+def test_the_filters_refuse_with_their_names():
+    hostvars = {host: {} for host in HOSTS}
+    nodes = [node(host) for host in HOSTS]
+    assert len(nccl_jobs(model(), hostvars, nodes, **OPTIONS)) == 1
+    with pytest.raises(AnsibleFilterError, match="nccl_jobs: rdma_nccl_image: got ''"):
+        nccl_jobs(model(), hostvars, nodes, image="")
+    with pytest.raises(AnsibleFilterError, match="nccl_jobs: imege: no such option"):
+        nccl_jobs(model(), hostvars, nodes, imege="x")
+    with pytest.raises(AnsibleFilterError, match="nccl_workers: key: got None"):
+        nccl_workers({"workers": []}, None)
+    with pytest.raises(AnsibleFilterError, match="must be numbers"):
+        nccl_result([], {}, model(), hostvars, ratio="much")
+    assert nccl_result([], {}, model(), hostvars)["jobs"] == []
