@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "collections"))
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.junit import junit
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.page import page
-from ansible_collections.railyard.rdma.tests.unit.plugins.plugin_utils.report_fleet import document, documents
+from ansible_collections.railyard.rdma.tests.unit.plugins.plugin_utils.report_fleet import NAMES, document
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
         return 2
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name in sys.argv[2:] or documents():
+    for name in sys.argv[2:] or NAMES:
         made = document(name)
         (folder / f"{name}.json").write_text(json.dumps(made, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         (folder / f"{name}.xml").write_bytes(junit(made))

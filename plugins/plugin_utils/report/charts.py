@@ -94,15 +94,16 @@ def pairs_chart(pairs: list[dict], width: int, key: str) -> str:
     """
     known = sorted((pair for pair in pairs if pair["ratio"] is not None), key=lambda pair: pair["ratio"])[:MOST_BARS]
     known.reverse()
-    with _drawing(width, 46 + 25 * len(known)) as (figure, axes):
+    most = 30 if width > 400 else 17
+    labels = [_label(pair, most) for pair in known]
+    with _drawing(width, 34 + 25 * len(known), _room(labels), 106) as (figure, axes):
         for place, pair in enumerate(known):
             colour, hatch, word = _BARS.get(pair["verdict"], _BARS["unknown"])
             axes.barh(place, pair["ratio"] * 100, height=0.62, color=_OF[colour], hatch=hatch, linewidth=0)
             told = f"{pair['gbps']:.1f} of {pair['of_gbps']:g}" + (f" {word}" if word else "")
             # Beside a short bar, inside none: the text must stand on the page's own ground.
             axes.text(104, place, told, va="center", ha="left", fontsize=11, clip_on=False)
-        most = 30 if width > 400 else 17
-        axes.set_yticks(range(len(known)), [_label(pair, most) for pair in known])
+        axes.set_yticks(range(len(known)), labels)
         axes.set_ylim(-0.6, len(known) - 0.4)
         _share_axis(axes)
         return _svg(figure, key)
@@ -115,13 +116,14 @@ def rails_chart(pairs: list[dict], width: int, key: str) -> str:
         if pair["ratio"] is not None:
             spans.setdefault(pair["rail"], []).append(pair["ratio"] * 100)
     rails = sorted(spans, reverse=True)
-    with _drawing(width, 46 + 25 * len(rails)) as (figure, axes):
+    labels = [f"rail {rail}" for rail in rails]
+    with _drawing(width, 34 + 25 * len(rails), _room(labels), 92) as (figure, axes):
         for place, rail in enumerate(rails):
             low, middle, high = min(spans[rail]), statistics.median(spans[rail]), max(spans[rail])
             axes.barh(place, max(high - low, 0.4), left=low, height=0.4, color=_OF["series-1"], linewidth=0)
             axes.plot([middle], [place], marker="D", markersize=7, color=_OF["text"], linestyle="none")
             axes.text(104, place, f"{low:.0f} / {middle:.0f} / {high:.0f}", va="center", ha="left", fontsize=11)
-        axes.set_yticks(range(len(rails)), [f"rail {rail}" for rail in rails])
+        axes.set_yticks(range(len(rails)), labels)
         axes.set_ylim(-0.6, len(rails) - 0.4)
         _share_axis(axes)
         return _svg(figure, key)
@@ -141,7 +143,7 @@ def sizes_chart(jobs: list[dict], width: int, key: str) -> str | None:
             lines.append((visible(job.get("name")), sorted(points)))
     if not lines:
         return None
-    with _drawing(width, 270) as (figure, axes):
+    with _drawing(width, 270, 52, 12, 46) as (figure, axes):
         for place, (name, points) in enumerate(lines):
             axes.plot(
                 *zip(*points, strict=True),
@@ -192,6 +194,11 @@ def _label(pair: dict, most: int) -> str:
     return f"{_cut(visible(pair['client']), room)} → {_cut(visible(pair['server']), room)}{tail}"
 
 
+def _room(labels: list[str]) -> int:
+    """Pixels that labels take in front of bars, in a wide font of 12 pixels."""
+    return 14 + int(7.2 * max(map(len, labels), default=0))
+
+
 def _cut(name: str, most: int) -> str:
     """The end of a name tells more than its start: gpu-rack07-node12."""
     return name if len(name) <= most else "…" + name[1 - most :]
@@ -209,8 +216,10 @@ def _share_axis(axes) -> None:
 class _drawing:
     """A figure of some pixels in our style, whatever the user's own matplotlibrc says."""
 
-    def __init__(self, width: int, height: int) -> None:
+    def __init__(self, width: int, height: int, left: int, right: int, below: int = 26) -> None:
+        """In CSS pixels; left, right and below are the margins. Letting Matplotlib find them doubles the time."""
         self.size = width / 72, height / 72
+        self.place = {"left": left / width, "right": 1 - right / width, "bottom": below / height, "top": 1 - 8 / height}
         self.context = None
 
     def __enter__(self):
@@ -221,7 +230,8 @@ class _drawing:
         warnings.simplefilter("ignore")
         self.context = matplotlib.style.context(["default", _STYLE])
         self.context.__enter__()
-        figure = Figure(figsize=self.size, layout="constrained")
+        figure = Figure(figsize=self.size)
+        figure.subplots_adjust(**self.place)
         return figure, figure.add_subplot()
 
     def __exit__(self, *details):

@@ -29,16 +29,17 @@ MOST_PLACES, MOST_GROUPS, MOST_ROWS, MOST_SIZES, MOST_EVIDENCE = 300, 200, 200, 
 def view(document: dict) -> dict:
     """Data of the page; see ``roles/report/templates/report.html.j2``."""
     findings = findings_of(document)
+    taken = pairs(document["bandwidth"])
     return {
         "verdict": document["verdict"],
         "sentence": sentence(document),
-        "scope": scope(document),
+        "scope": scope(document, taken),
         "causes": [group for group in findings if group["severity"] == "error" and not group["tolerated"]][:3],
         "made_at": document["made_at"],
         "version": document["version"],
         "figures": figures(document),
         "grid": heatmap.grid(document["cells"], document["rows"]),
-        "bandwidth": bandwidth_of(document["bandwidth"]),
+        "bandwidth": bandwidth_of(document["bandwidth"], taken),
         "paths": drawings(document["topology"]),
         "findings": findings[:MOST_GROUPS],
         "more_findings": max(0, len(findings) - MOST_GROUPS),
@@ -84,14 +85,13 @@ def _in_pods(document: dict) -> bool:
     return any(cell["seen_in"] == "pod" for cell in document["cells"])
 
 
-def scope(document: dict) -> list[dict]:
+def scope(document: dict, taken: list[dict]) -> list[dict]:
     """What was looked at: [{name, done, told}]."""
     nodes = {row["node"] for row in document["rows"]}
     seen = {
         place: {cell["node"] for cell in document["cells"] if cell["seen_in"] == place} for place in ("pod", "node")
     }
     without = {node for gap in document["not_measured"] if gap["what"] == "facts of the node" for node in gap["where"]}
-    taken = pairs(document["bandwidth"])
     ran = jobs(document["nccl"])
     told = [
         ("nodes", len(nodes - without), f"{len(nodes - without):,} of {len(nodes):,}"),
@@ -192,9 +192,8 @@ def _brief(value, most: int = 1200) -> str:
     return told if len(told) <= most else told[:most] + " …"
 
 
-def bandwidth_of(bandwidth) -> dict | None:
-    """Charts and tables of a benchmark; None without one."""
-    taken = pairs(bandwidth)
+def bandwidth_of(bandwidth, taken: list[dict]) -> dict | None:
+    """Charts and tables of a benchmark and its pairs; None without one."""
     if bandwidth is None:
         return None
     order = {"failed": 0, "low": 1, "unknown": 2, "full": 3}

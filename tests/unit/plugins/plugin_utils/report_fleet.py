@@ -6,8 +6,6 @@
 
 from __future__ import annotations
 
-import copy
-
 from ansible_collections.railyard.rdma.plugins.plugin_utils import rail_model
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect import contexts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
@@ -375,38 +373,39 @@ def documents() -> dict:
         given = fleet(4)
         return {"model": given["model"], "facts": given["facts"], "result": judge(given, with_pods=False)}
 
-    def huge():
-        given = fleet(1000)
-        names = given["model"]["layouts"][0]["hosts"]
-        healthy_result = {"findings": [], "rows": [{**judge_one(given, names[-1]), "node": name} for name in names]}
-        slow = {}
-        part = {"model": copy.deepcopy(given["model"]), "facts": given["facts"], "pods": given["pods"]}
-        part["model"]["layouts"][0]["hosts"] = names[:40]
-        part["model"]["hosts"] = dict.fromkeys(names[:40], part["model"]["layouts"][0]["name"])
-        slow = break_some(part)
-        for place in range(10, 40):
-            devices = given["pods"][f"railyard-verify-{names[place]}"]["devices"]
-            devices[f"mlx5_{20 + place % 16}"]["ports"]["1"]["gids"] = []
-        judged = judge(part)
-        by_node = {entry["node"]: entry for entry in judged["rows"]}
-        rows = [by_node.get(entry["node"], entry) for entry in healthy_result["rows"]]
-        result = {"findings": judged["findings"], "rows": rows}
-        return {**given, "result": result, "bandwidth": bandwidth(names, 16, slow), "nccl": nccl(names)}
-
-    def judge_one(given, name):
-        part = {**given, "model": copy.deepcopy(given["model"])}
-        part["model"]["layouts"][0]["hosts"] = [name]
-        part["model"]["hosts"] = {name: part["model"]["layouts"][0]["name"]}
-        return judge(part)["rows"][0]
-
     def empty():
         return {"model": {"layouts": [], "hosts": {}}}
 
-    return {"healthy": healthy, "faulty": faulty, "inspected": inspected, "huge": huge, "empty": empty}
+    return {"healthy": healthy, "faulty": faulty, "inspected": inspected, "empty": empty}
+
+
+NAMES = ("healthy", "faulty", "inspected", "huge", "empty")
+
+
+def huge() -> dict:
+    """A thousand nodes: the faulty fleet five times and the healthy one 240 times, under other names."""
+    parts = [(document("faulty"), range(5)), (document("healthy"), range(5, 245))]
+    made = {**parts[0][0], "moved": None}
+    whole = {"rows": [], "findings": [], "cells": [], "topology": [], "results": [], "priorities": []}
+    for part, numbers in parts:
+        for number in numbers:
+
+            def other(entry, keys=("node",), number=number):
+                return {**entry, **{key: f"rack{number:03d}-{entry[key]}" for key in keys}}
+
+            for key in ("rows", "findings", "cells", "topology"):
+                whole[key] += [other(one) for one in part[key]]
+            for one in part["bandwidth"]["results"]:
+                whole["results"].append({**one, **{end: other(one[end], ("host",)) for end in ("client", "server")}})
+            whole["priorities"] += [other(one, ("host",)) for one in part["bandwidth"]["priorities"]]
+    made["bandwidth"] = {**made["bandwidth"], "results": whole.pop("results"), "priorities": whole.pop("priorities")}
+    return {**made, **whole}
 
 
 def document(name: str) -> dict:
     """A sample as proof document; "faulty" is compared with "healthy"."""
+    if name == "huge":
+        return huge()
     made = proof(**documents()[name](), made_at=TIME, version="0.2.0")
     if name == "faulty":
         earlier = proof(**documents()["healthy"](), made_at="2026-11-22T18:00:00Z", version="0.1.0")
