@@ -176,14 +176,14 @@ HOLDERS = {
     ("nv-ipam.nvidia.com", "cidrpools"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
+        "get": ["apply_rails@operator", "plan@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
     ("nv-ipam.nvidia.com", "ippools"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
+        "get": ["apply_rails@operator", "plan@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
@@ -229,7 +229,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworknodepolicies"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
+        "get": ["apply_rails@operator", "plan@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
@@ -239,7 +239,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworkpoolconfigs"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
+        "get": ["apply_rails@operator", "plan@operator"],
         "list": [
             "prepare_nodes@cluster",
             "apply_rails@operator",
@@ -252,7 +252,7 @@ HOLDERS = {
     ("sriovnetwork.openshift.io", "sriovnetworks"): {
         "create": ["apply_rails@operator"],
         "delete": ["apply_rails@operator", "teardown@operator"],
-        "get": ["apply_rails@operator", "plan@operator", "teardown@operator"],
+        "get": ["apply_rails@operator", "plan@operator"],
         "list": ["apply_rails@operator", "plan@operator", "teardown@operator"],
         "patch": ["apply_rails@operator"],
     },
