@@ -16,7 +16,8 @@ SETUP_FAILED = 126
 
 # $1 PCI addresses of the RDMA devices, $2 minors and addresses of the GPUs (0=0000:0f:00.0), $3 "yes" with the capability
 # IPC_LOCK, $4 addresses of devices whose file does not open; then the command. The names of verbs devices are looked up by
-# the process itself: in exclusive mode only the pod sees its own.
+# the process itself: in exclusive mode only the pod sees its own. Where nobody may raise a limit (a machine without
+# CAP_SYS_RESOURCE) IPC_LOCK does instead: with it no limit counts.
 SCRIPT = r"""
 own=" $1 "; gpus=$2; lock=$3; broken=" $4 "; shift 4
 files=
@@ -62,9 +63,9 @@ for comm in /proc/[0-9]*/comm; do
 done 2>/dev/null
 case $limit in
   "" ) ;;
-  unlimited | -1) ulimit -l unlimited;;
-  *) ulimit -l $((limit / 1024));;
-esac
+  unlimited | -1) ulimit -l unlimited || lock=yes;;
+  *) ulimit -l $((limit / 1024)) || lock=yes;;
+esac 2>/dev/null
 if [ "$lock" = yes ]; then exec "$@"; fi
 exec setpriv --bounding-set=-ipc_lock --inh-caps=-ipc_lock --ambient-caps=-ipc_lock -- "$@"
 """
