@@ -15,6 +15,9 @@ import pytest
 import yaml
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import settings
 
+# Without kubernetes.core nothing is plain: its argument names are taken from there.
+pytest.importorskip("ansible_collections.kubernetes.core.plugins.module_utils.args_common")
+
 CA, CERT, KEY = (f"-----BEGIN {kind}-----\nAA==\n".encode() for kind in ("CA", "CERTIFICATE", "KEY"))
 
 

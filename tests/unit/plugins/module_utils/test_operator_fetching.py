@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 import time
 
-import pytest
-from ansible.errors import AnsibleFilterError
-from ansible_collections.railyard.rdma.plugins.filter.missing_right import missing_right
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import fetching
 
 
@@ -48,27 +45,3 @@ def test_those_of_others_stay(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_not_there_has_nothing(tmp_path):
     assert fetching.remove_abandoned(tmp_path / "none") == []
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        (
-            'Error: query: secrets is forbidden: User "ann" cannot list resource "secrets" in API group "" in the namespace '
-            '"nvidia-network-operator"',
-            "ClusterRole railyard-install-operator-operator",
-        ),
-        ("Error: attempting to grant RBAC permissions not currently held: x", "verb escalate"),
-        ("Error: timed out waiting for the condition", ""),
-        ("", ""),
-    ],
-    ids=["secrets", "grants", "another", "nothing"],
-)
-def test_which_right_a_text_of_helm_is_about(text, says):
-    found = missing_right(text)
-    assert says in found and bool(found) == bool(says)
-
-
-def test_what_is_no_text_is_refused():
-    with pytest.raises(AnsibleFilterError, match="got dict"):
-        missing_right({})
