@@ -89,7 +89,11 @@ class Fabric:
         rail = port.spec.rail
         slow = rail is not None and rail == self.spec.slow_rail
         return {
-            "flow": self.last, "gid": gid, "tclass": tclass, "function": function, "rail": rail,
+            "flow": self.last,
+            "gid": gid,
+            "tclass": tclass,
+            "function": function,
+            "rail": rail,
             **self.treatment(self.last, tclass),
             "rate": int(self.spec.rate.split()[0]),
             "limit": int(self.spec.rate.split()[0]) * 0.4 if slow else None,
@@ -187,7 +191,7 @@ def transfer(near: dict, far: dict, seconds: float, queue_pairs: int, both: bool
         }
     rate = min(near["rate"], far["rate"])
     limits = [side["limit"] for side in (near, far) if side["limit"] is not None]
-    gbps = min([rate * share / max(near["flows"], far["flows"]), *limits])
+    gbps = min([rate * share, *limits]) / max(near["flows"], far["flows"])
     size = int(gbps * 1e9 / 8 * seconds)
     packets = size // PAYLOAD
     lost = 0 if lossless else int(LOSS_A_SECOND * seconds)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 
 import aiohttp
 import pytest
@@ -31,10 +32,13 @@ class LocalMachine(FakeMachine):
 
 
 @pytest.fixture
-async def session(tmp_path):
+async def session(tmp_path, monkeypatch):
+    # A container's own view of its node is another test's.
+    monkeypatch.setattr("rehearsal.operators.exec_server.inside", lambda command, *_: command)
+    (tmp_path / "spec.json").write_text("{}")
     fleet = FakeFleet(tmp_path, ("a",))
     fleet._machines["a"] = LocalMachine("a", tmp_path)
-    server = ExecServer(fleet, [POD], lambda node, uid: (uid == "u", "pod-u"))
+    server = ExecServer(fleet, [POD], lambda node, uid: {"ready": uid == "u", "netns": "pod-u"})
     port = await server.start("a")
     headers = {"Authorization": f"Bearer {(tmp_path / 'kubelet-token').read_text()}"}
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as found:
@@ -113,6 +117,34 @@ async def test_a_command_ends_with_its_client(session):
             return
         await asyncio.sleep(0.05)
     pytest.fail("the command outlived its client")
+
+
+async def until_gone(pid: int) -> bool:
+    for _ in range(200):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("stays", [False, True], ids=["ends", "stays"])
+async def test_a_command_with_input_only_loses_it_with_its_client(session, monkeypatch, caplog, stays):
+    """As in a container runtime; what does not end by that is killed here, and the log tells."""
+    monkeypatch.setattr("rehearsal.operators.exec_server.LEAVE", 0.2 if stays else 30.0)
+    line = "echo $$; exec sleep 600" if stays else "echo $$; while read -r l; do :; done"
+    async with session.ws_connect("/exec/default/p/c", params=[("stdin", "true"), *words("sh", "-c", line)]) as socket:
+        pid = None
+        while pid is None:
+            data = (await socket.receive_bytes())[1:].strip()
+            pid = int(data) if data else None
+    assert await until_gone(pid)
+    for _ in range(100):
+        if ("did not end with its client" in caplog.text) is stays:
+            break
+        await asyncio.sleep(0.05)
+    assert ("did not end with its client" in caplog.text) is stays
 
 
 def test_codes():

@@ -1,0 +1,158 @@
+# Copyright (c) 2026 Railyard contributors
+# GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""benchmark.yml over simulated nodes in both netns modes: the rates, priorities and verdicts of the source articles, and each
+fault of the fabric under its own finding. One fleet, two runs: one pod a node, then two that share the ports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import bench_site
+import pytest
+
+from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet.faults import Catalogue
+
+pytestmark = pytest.mark.fleet
+
+
+@dataclass
+class Outcome:
+    """What two runs told."""
+
+    alone: dict
+    shared: dict
+    text: str
+    pods_left: list[str]
+    killed: list[str]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory) -> Outcome:
+    lacking = checks.missing()
+    if lacking:
+        pytest.skip("; ".join(lacking))
+    site = bench_site.start(tmp_path_factory.mktemp("benchmark"))
+    try:
+        found, text = {}, ""
+        # Two pairs must overlap on a busy machine, so those tests are longer.
+        for name, more in (("alone", {}), ("shared", {"rdma_bandwidth_share": True, "rdma_bandwidth_seconds": 30})):
+            path = site.state.folder.parent / f"{name}.json"
+            said = site.play(
+                bench_site.PLAYBOOKS / "benchmark.yml", code=2, forks=6, report_file=str(path),
+                rdma_bandwidth_image="registry.example/nccl-tests:1", **more,
+            )  # fmt: skip
+            found[name], text = json.loads(path.read_text()), text + said
+        pods = json.loads(control_plane.request(site.state, "/api/v1/pods", timeout=10)[1])["items"]
+        left = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith("railyard-bandwidth")]
+        logs = [path.read_text(errors="replace") for path in site.state.folder.rglob("*.log")]
+        killed = [line for log in logs for line in log.splitlines() if "did not end with its client" in line]
+        return Outcome(found["alone"], found["shared"], text, left, killed)
+    finally:
+        site.down()
+
+
+def tests_of(report: dict) -> dict[tuple, list[dict]]:
+    """Results by (client, server, rail)."""
+    found: dict[tuple, list[dict]] = {}
+    for row in report["bandwidth"]["results"]:
+        found.setdefault((row["client"]["host"], row["server"]["host"], row["rail"]), []).append(row)
+    return found
+
+
+def verdicts(report: dict) -> dict[tuple, str]:
+    """(verdict, kind) by (client, server, rail); streams of a pair must agree."""
+    found = {key: {(row["verdict"], row["kind"]) for row in rows} for key, rows in tests_of(report).items()}
+    assert all(len(words) == 1 for words in found.values()), found
+    return {key: next(iter(words)) for key, words in found.items()}
+
+
+# The neighbours of s-1 and s-2 on rail 1: pods of this mode see no counters, and a device that also had another test has
+# counted that too, so only one pair can be told for sure.
+EXPECTED = {
+    ("e-1", "e-2", 0): ("full", None),
+    ("e-1", "e-2", 1): ("low", "slow"),
+    ("e-2", "e-1", 0): ("full", None),
+    ("e-2", "e-1", 1): ("low", "slow"),
+    ("s-1", "s-2", 0): ("full", None),
+    ("s-1", "s-2", 1): ("failed", "lost"),
+    ("s-2", "s-3", 0): ("low", "slow"),
+    ("s-2", "s-3", 1): ("failed", "retry"),
+    ("s-3", "s-4", 0): ("low", "slow"),
+    ("s-3", "s-4", 1): ("full", None),
+    ("s-4", "s-1", 0): ("full", None),
+    ("s-4", "s-1", 1): ("failed", "connect"),
+}
+
+
+def test_every_pair_has_its_verdict(outcome):
+    assert verdicts(outcome.alone) == EXPECTED
+
+
+def test_rates_are_those_that_were_measured(outcome):
+    for key, (row,) in tests_of(outcome.alone).items():
+        if EXPECTED[key] == ("full", None):
+            assert row["gbps"] == 96.87
+        if key[0].startswith("e") and EXPECTED[key][0] == "low":
+            assert 43.20 <= row["gbps"] <= 59.45
+            assert row["counters"]["server"]["hw_counters/out_of_sequence"] > 1000
+
+
+def test_the_forced_class_is_named_and_the_others_are_right(outcome):
+    table = {(row["host"], row["rail"]): row for row in outcome.alone["bandwidth"]["priorities"]}
+    for (host, rail), row in table.items():
+        if host.startswith("e") and rail == 1:
+            assert row["reason"] == "priority 1: forced class 0 on the VF"
+            assert "rdmaQoS with tc 41" in row["remedy"]
+            assert row["bytes"]["1"]["tx"] > 10**9 and row["bytes"]["0"] == {"tx": 0, "rx": 0}
+        else:
+            assert (row["verdict"], row["reason"]) == ("right", "right class on priority 0")
+    assert len(table) == 12
+
+
+def found(report: dict) -> set[tuple]:
+    rows = report["findings"]
+    return {
+        (row["id"], row["node"], row["rail"]) for row in rows if row["id"].startswith("BW-") or row["id"] == "QOS-001"
+    }
+
+
+def test_findings(outcome):
+    assert found(outcome.alone) == {
+        ("BW-002", "e-1", 1), ("BW-002", "e-2", 1), ("BW-003", "e-1", 1), ("BW-003", "e-2", 1),
+        ("QOS-001", "e-1", 1), ("QOS-001", "e-2", 1),
+        ("BW-004", "s-1", 1), ("BW-001", "s-2", 1), ("BW-002", "s-2", 0), ("BW-002", "s-3", 0), ("BW-001", "s-4", 1),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", sorted({name for name in Catalogue().names() if Catalogue().get(name).shows_in_a_benchmark})
+)
+def test_a_fault_of_the_fabric_gives_its_finding(outcome, name):
+    fault = Catalogue().get(name)
+    nodes = {node for node, own in bench_site.FAULTS.items() if own == name}
+    hit = {(row["node"], row["rail"]) for row in outcome.alone["findings"] if row["id"] == fault.finding}
+    assert hit & {(node, fault.rail) for node in nodes}
+
+
+def test_two_pods_share_a_port(outcome):
+    """Half each, judged by the sum; where a class is wrong or a rail is slow the sum shows it as before."""
+    told = verdicts(outcome.shared)
+    assert told[("s-1", "s-2", 0)] == told[("e-1", "e-2", 0)] == ("full", None)
+    assert told[("e-1", "e-2", 1)] == told[("s-2", "s-3", 0)] == ("low", "slow")
+    both = tests_of(outcome.shared)[("s-1", "s-2", 0)]
+    assert [row["stream"] for row in both] == [0, 1]
+    assert {row["gbps"] for row in both} == {48.435} or {row["gbps"] for row in both} <= {48.43, 48.44}
+    assert outcome.shared["bandwidth"]["settings"]["share"] is True
+
+
+def test_progress_is_shown_for_each_round(outcome):
+    assert outcome.text.count("round 1 of 2, ") == 2
+    assert outcome.text.count("round 2 of 2, ") == 2
+
+
+def test_nothing_is_left(outcome):
+    assert (outcome.pods_left, outcome.killed) == ([], [])
