@@ -16,6 +16,7 @@ PLAYBOOKS = {
     "apply_rails": {},
     "plan": {"rails_mtu": 1500},
     "verify": {},
+    "benchmark": {"rdma_bandwidth_image": "registry.example/nccl-tests:1", "rdma_bandwidth_low": 0.3},
     "prepare_nodes": {"rails_netns_mode": "exclusive", "rdma_netns_reboot_allowed": True},
     "teardown": {},
 }
