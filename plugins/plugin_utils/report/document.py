@@ -54,7 +54,7 @@ def proof(
     """
     result, damaged = _taken(result=result, bandwidth=bandwidth, nccl=nccl)
     judged, bandwidth, nccl = result["result"], result["bandwidth"], result["nccl"]
-    findings = rows(mapping(judged).get("findings"))
+    findings, table = (rows(mapping(judged).get(key)) for key in ("findings", "rows"))
     by_node: dict[str, list[dict]] = {}
     for item in findings:
         by_node.setdefault(item["node"], []).append(item)
@@ -68,15 +68,14 @@ def proof(
     grid, topology, lost = [], [], {}
     for context in known:
         made = cells(context, by_node.get(context.node, []), rates.get(context.node, {}), pods is not None)
-        if judged is None:
-            # Nobody judged: whatever was seen proves nothing.
+        if not table:
+            # Nobody judged the nodes: whatever was seen proves nothing.
             made = [{**cell, "state": worst([cell["state"], UNKNOWN])} for cell in made]
         grid.extend(made)
         found, reason = paths(context)
         topology.extend([found] if found else [])
         if reason:
             lost[context.node] = reason
-    table = rows(mapping(judged).get("rows"))
     return {
         "schema": SCHEMA,
         "made_at": made_at,
@@ -122,4 +121,4 @@ def _verdict(table: list[dict], grid: list[dict], nccl: dict | None) -> str:
     states = [row.get("verdict") if row.get("verdict") in (PASS, FAIL) else UNKNOWN for row in table]
     states += [cell["state"] for cell in grid if cell["state"] in (FAIL, UNKNOWN)]
     states += [state(job) for job in jobs(nccl)]
-    return worst(states) if table else UNKNOWN
+    return worst(states if table else [*states, UNKNOWN])

@@ -60,7 +60,10 @@ def sentence(document: dict) -> str:
     verdicts = Counter(row.get("verdict") for row in table)
     whole = len(table)
     if not whole:
-        return "RDMA is not proven: no node was judged."
+        ran = jobs(document["nccl"])
+        bad = sum(state(job) == "fail" for job in ran)
+        more = f" {bad} of {counted(len(ran), 'NCCL job')} failed." if bad else " NCCL reached what it should." if ran else ""
+        return f"RDMA is not proven: no node was judged.{more}"
     if document["verdict"] == "pass":
         rails = len(document["cells"])
         if not _in_pods(document):
