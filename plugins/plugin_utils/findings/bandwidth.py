@@ -81,6 +81,8 @@ def slow(context: Context) -> Iterable[Problem | Unknown]:
 
     Source: the measurements in docs/benchmark.md.
     """
+    if not context.bandwidth["results"]:
+        yield Unknown("No bandwidth was measured: the layout has no other node to measure with")
     slow_hosts = {row["rail"]: row["hosts"] for row in context.bandwidth.get("slow_hosts") or []}
     found = []
     for row in _tests(context):

@@ -366,7 +366,7 @@ def test_findings_of_what_went_wrong():
     assert told(findings(rows(good(97.97), server=counted))) == {("BW-005", "warning", "a", 0)}
     assert findings(rows(good(97.97), server={**counted, "hw_counters/out_of_sequence": 12})) == []
     wrong = priorities.row("b", RAIL, facts({}), facts({1: 29_676_723}), 41, FORCED_0, [])
-    (found,) = findings([], [wrong])
+    found = next(row for row in findings([], [wrong]) if row["id"] == "BW-003")
     assert (found["id"], found["node"], found["severity"]) == ("BW-003", "b", "error")
     assert found["summary"] == "rdma0: priority 1: forced class 0 on the VF" and "rdmaQoS" in found["remedy"]
 
@@ -377,6 +377,10 @@ def test_what_could_not_be_measured_is_unknown_and_never_a_pass():
     blind = priorities.row("a", RAIL, None, None, 41, UNSET, [])
     found = findings(judge.rows(made, SETTINGS, 0), [blind])
     assert told(found) == {("BW-002", "unknown", "a", 0), ("BW-003", "unknown", "a", 0)}
+
+
+def test_a_node_without_a_peer_is_unknown():
+    assert told(findings([])) == {("BW-002", "unknown", host, None) for host in "ab"}
 
 
 def test_one_cause_on_every_rail_is_one_finding():
