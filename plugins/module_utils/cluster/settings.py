@@ -73,7 +73,8 @@ def given(params, environ):
 
 def _elsewhere(params, environ):
     """True when something decides that is not among the plain arguments: proxies, proxy headers, impersonation."""
-    if any(name.lower().endswith("_proxy") and value for name, value in environ.items()):
+    proxies = [name for name, value in environ.items() if name.lower().endswith("_proxy") and value]
+    if any(name.lower() != "no_proxy" for name in proxies):
         return True
     if any(name.startswith(("K8S_AUTH_PROXY_HEADERS", "K8S_AUTH_IMPERSONATE")) for name in environ):
         return True
@@ -137,6 +138,8 @@ def _from_file(args, params, environ):
     import yaml
 
     _only(args, WITH_FILE)
+    if "" in (args.get("context"), args.get("ssl_ca_cert")):
+        raise NotPlain  # Set to nothing is not the same as not set.
     path = args.get("kubeconfig")
     if path is None:
         # Without a file or a context the account of a pod comes first.

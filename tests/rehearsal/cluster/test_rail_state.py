@@ -152,3 +152,14 @@ def test_a_part_alone_is_read_alone(rails, capsys):
     assert set(state) == {"policies", "reasons"}
     assert [path for _method, path in seen if "sriovnetworknodepolicies" in path]
     assert not [path for _method, path in seen if path.endswith("/pods")]
+
+
+@pytest.mark.parametrize("parts", [{}, {"parts": ["nodes"]}], ids=["all", "one-part"])
+def test_drains_are_read_from_the_same_list_of_pods(rails, capsys, parts):
+    with rails.requests() as seen:
+        found = rails.run(capsys, rail_state, namespace="op", resource_prefixes=["nvidia.com"], drains=True, **parts)
+    (pod,) = found["drains"]["pods"]
+    assert (pod["name"], pod["resources"], pod["empty_dirs"]) == ("trainer", ["nvidia.com/vf_0"], ["scratch"])
+    assert found["drains"]["unknown"] == {} and found["drains"]["resource_prefix"] is None
+    assert sum(path.partition("?")[0] == "/api/v1/pods" for _method, path in seen) == 1
+    assert "drains" not in rails.run(capsys, rail_state, namespace="op", parts=["nodes"])

@@ -212,6 +212,8 @@ def test_all_else_is_left_to_kubernetes_core(name, write):
         ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}),
         ({}, {"https_proxy": "http://proxy"}),
         ({}, {"K8S_AUTH_PROXY": "http://proxy"}),
+        ({}, {"K8S_AUTH_CONTEXT": ""}),
+        ({}, {"K8S_AUTH_SSL_CA_CERT": ""}),
         ({}, {"K8S_AUTH_IMPERSONATE_USER": "root"}),
         ({"impersonate_groups": ["a"]}, {}),
         ({"proxy_headers": {"user_agent": "a"}}, {}),
@@ -229,4 +231,4 @@ def test_arguments_that_are_left_to_kubernetes_core(params, environment, write):
     file = write(CONFIG)
     fill = {key: value.replace("FILE", file) if isinstance(value, str) else value for key, value in params.items()}
     assert settings.plain(fill, {"HOME": "/nowhere", "KUBECONFIG": file, **environment}) is None
-    assert settings.plain({}, {"KUBECONFIG": file}) is not None
+    assert settings.plain({}, {"KUBECONFIG": file, "no_proxy": "10.0.0.0/8", "HTTPS_PROXY": ""}) is not None
