@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two nodes with two cards and two GPUs each, two VFs a rail, and a cluster with or without an MPI operator."""
+"""Two nodes with two rails and two GPUs each, two VFs a rail, and a cluster with or without an MPI operator."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from rehearsal.operators.mpi_operator import COMPONENT
 
 ROOT = Path(__file__).resolve().parents[3]
 HOSTS = ("gpu-1", "gpu-2")
-# Rails of two cards that are below one switch with two GPUs.
-RAILS = 4
+# Rails of two cards, each below a switch with a GPU of its own.
+RAILS = (0, 2)
 
 
 def intent() -> dict:
     shape = catalogue.get("BM.GPU.B4.8")
-    rows = [{key: row[key] for key in ("pci", "gpu_pci")} for row in shape["pfs"][:RAILS]]
+    rows = [{key: row[key] for key in ("pci", "gpu_pci")} for row in (shape["pfs"][number] for number in RAILS)]
     pool = {"name": "sriov-pool", "subnet": "192.168.0.0/16", "per_node_block_size": 32}
     return {
         "rails": [{**row, "netdev": f"rdma{number}"} for number, row in enumerate(rows)],
