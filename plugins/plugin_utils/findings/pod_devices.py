@@ -48,7 +48,7 @@ def device_file_does_not_open(context: Context):
         if any(row["opens"] for row in own.values()):
             continue
         if own:
-            refused.append(Hit(rail, {**evidence, "reason": next(iter(own.values()))["reason"]}))
+            refused.append(Hit(rail, {**evidence, "reason": list(own.values())[0]["reason"]}))
         elif any(row["device"] is None for name, row in files.items() if name.startswith("uverbs")):
             open_ones.append(Hit(rail, evidence))
         else:

@@ -29,7 +29,7 @@ def missing(facts: dict, pci: str) -> list[str]:
     """
     lacks = []
     for part, what in (("netdevs", "interface"), ("devices", "RDMA device")):
-        if not any(entry["pci"] == pci for entry in (facts[part] or {}).values()):
+        if not any(entry["pci"] == pci for entry in facts[part].values()):
             lacks.append(what)
     return lacks
 
@@ -51,6 +51,12 @@ def not_back(context: Context):
     """
     holders = (context.kubernetes or {}).get("holders")
     before = {entry["pci"]: name for name, entry in ((context.facts or {}).get("netdevs") or {}).items()}
+    unread = [part for part in ("netdevs", "devices") if context.returned[part] is None]
+    if unread:
+        reasons = context.returned.get("reasons") or {}
+        yield Unknown(f"The node's {unread[0]} could not be read after the test pod: {reasons.get(unread[0])}")
+        return
+    after = {entry["pci"]: name for name, entry in context.returned["netdevs"].items()}
     gone, renamed = [], []
     for rail in lent(context):
         pci = rail.interface["pci"]
@@ -59,7 +65,7 @@ def not_back(context: Context):
         if lacks:
             gone.append(Hit(rail, evidence))
             continue
-        name = next(name for name, entry in context.returned["netdevs"].items() if entry["pci"] == pci)
+        name = after[pci]
         if before.get(pci) not in (None, name):
             renamed.append(Hit(rail, {**evidence, "before": before[pci], "after": name}))
     if gone and holders:

@@ -94,7 +94,7 @@ def outcome(tmp_path_factory) -> Outcome:
     site = Site(tmp_path_factory.mktemp("verify"), {name: host("shared", "a", **own) for name, own in nodes.items()})
     site.up()
     try:
-        site.play(PLAYBOOKS / "install_operator.yml", PLAYBOOKS / "apply_rails.yml")
+        site.play(PLAYBOOKS / "install_operator.yml", PLAYBOOKS / "apply_rails.yml", rail_networks_drain_limit="100%")
         left = site.kill_while_pods_run()
         before, path = site.executions(), site.state.folder.parent / "report.json"
         site.play(PLAYBOOKS / "verify.yml", report_file=str(path), **VARIABLES)

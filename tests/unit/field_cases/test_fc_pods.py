@@ -512,6 +512,9 @@ def test_devices_that_came_back():
 def test_a_node_that_was_not_read_again_is_unknown():
     rows = returned(after(VFS, list(VFS)), None)
     assert {row["severity"] for row in rows} == {"unknown"} and len(rows) == 2
+    blind = {**after(VFS, list(VFS)), "devices": None, "reasons": {"devices": "no /sys"}}
+    rows = [row for row in returned(after(VFS, list(VFS)), blind) if row["id"] == "RESOURCE-015"]
+    assert [row["severity"] for row in rows] == ["unknown"] and "no /sys" in rows[0]["summary"]
 
 
 def test_a_vf_that_did_not_come_back():
