@@ -55,7 +55,7 @@ def outcome(tmp_path_factory) -> Outcome:
         site.down()
 
 
-def tests_of(report: dict) -> dict[tuple, list[dict]]:
+def results_of(report: dict) -> dict[tuple, list[dict]]:
     """Results by (client, server, rail)."""
     found: dict[tuple, list[dict]] = {}
     for row in report["bandwidth"]["results"]:
@@ -65,7 +65,7 @@ def tests_of(report: dict) -> dict[tuple, list[dict]]:
 
 def verdicts(report: dict) -> dict[tuple, str]:
     """(verdict, kind) by (client, server, rail); streams of a pair must agree."""
-    found = {key: {(row["verdict"], row["kind"]) for row in rows} for key, rows in tests_of(report).items()}
+    found = {key: {(row["verdict"], row["kind"]) for row in rows} for key, rows in results_of(report).items()}
     assert all(len(words) == 1 for words in found.values()), found
     return {key: next(iter(words)) for key, words in found.items()}
 
@@ -93,7 +93,7 @@ def test_every_pair_has_its_verdict(outcome):
 
 
 def test_rates_are_those_that_were_measured(outcome):
-    for key, (row,) in tests_of(outcome.alone).items():
+    for key, (row,) in results_of(outcome.alone).items():
         if EXPECTED[key] == ("full", None):
             assert row["gbps"] == 96.87
         if key[0].startswith("e") and EXPECTED[key][0] == "low":
@@ -143,7 +143,7 @@ def test_two_pods_share_a_port(outcome):
     told = verdicts(outcome.shared)
     assert told[("s-1", "s-2", 0)] == told[("e-1", "e-2", 0)] == ("full", None)
     assert told[("e-1", "e-2", 1)] == told[("s-2", "s-3", 0)] == ("low", "slow")
-    both = tests_of(outcome.shared)[("s-1", "s-2", 0)]
+    both = results_of(outcome.shared)[("s-1", "s-2", 0)]
     assert [row["stream"] for row in both] == [0, 1]
     assert {row["gbps"] for row in both} == {48.435} or {row["gbps"] for row in both} <= {48.43, 48.44}
     assert outcome.shared["bandwidth"]["settings"]["share"] is True
