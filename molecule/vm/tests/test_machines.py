@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 PFS = {f"rdma{rail}": f"0000:0{rail + 1}:00.0" for rail in range(4)}
-POD_RAIL = "rdma2"
 ZERO = ":".join(["0000"] * 8)
 
 
@@ -83,8 +82,10 @@ def gid_of(address):
     return f"0000:0000:0000:0000:0000:ffff:{high:04x}:{low:04x}"
 
 
-def child_address(host):
-    return f"10.224.2.{100 + host.ansible.get_variables()['vm_number']}"
+def children(host):
+    """Addresses of the pod's interfaces by PF: one on each rail."""
+    number = 100 + host.ansible.get_variables()["vm_number"]
+    return {name: f"10.224.{rail}.{number}" for rail, name in enumerate(PFS)}
 
 
 def test_devices_and_netdevs_are_those_of_rdma_link(host, facts):
@@ -165,22 +166,39 @@ def test_pfs_and_vfs_are_those_of_sysfs(host, facts):
             assert facts["netdevs"][vf]["vf_of"] == address
 
 
-def test_child_of_another_namespace_has_its_row(host, facts):
-    device, gid = f"rxe_{POD_RAIL}", gid_of(child_address(host))
-    said = {index: row for index, row in table_of(host)[device].items() if row[0] == gid}
-    rows = [row for row in facts["devices"][device]["ports"]["1"]["gids"] if row["gid"] == gid]
-    assert {row["index"] for row in rows} == set(said)
-    assert said, "the kernel made no row for the child"
-    for row in rows:
-        # Its netdev is in the pod's namespace, so nobody here can use the row.
-        assert row["usable"] is False, row
-        assert row["reason"]
+def test_interfaces_of_the_pod_are_those_of_the_rendered_networks(host, pod_facts):
+    said = {row["ifname"]: row for row in tool(host, "ip -netns pod -d -j address show")}
+    addresses = list(children(host).values())
+    assert [row["addr_info"][0]["local"] for name, row in sorted(said.items()) if name != "lo"] == addresses
+    for number, address in enumerate(addresses, 1):
+        name = f"net{number}"
+        assert said[name]["linkinfo"]["info_kind"] == "ipvlan"
+        netdev = pod_facts["netdevs"][name]
+        assert f"{address}/24" in addresses_of(netdev)
+        # Of the tuning plugin in the chain; the last one, sbr, gives each interface a table of its own.
+        assert (netdev["sysctls"]["arp_ignore"], netdev["sysctls"]["arp_announce"]) == (1, 2)
+    rules = host.check_output("ip -netns pod rule show")
+    assert all(f"from {address} lookup" in rules for address in addresses)
+
+
+def test_children_of_another_namespace_have_their_rows(host, facts):
+    tables = table_of(host)
+    for name, address in children(host).items():
+        device, gid = f"rxe_{name}", gid_of(address)
+        said = {index: row for index, row in tables[device].items() if row[0] == gid}
+        rows = [row for row in facts["devices"][device]["ports"]["1"]["gids"] if row["gid"] == gid]
+        assert {row["index"] for row in rows} == set(said)
+        assert said, "the kernel made no row for the child"
+        for row in rows:
+            # Its netdev is in the pod's namespace, so nobody here can use the row.
+            assert row["usable"] is False, row
+            assert row["reason"]
 
 
 def test_pod_sees_what_the_mode_allows(host, pod_facts, wanted):
     said = host.check_output("ip netns exec pod ls /sys/class/infiniband").split()
     assert sorted(pod_facts["devices"]) == sorted(said)
-    # Exclusive: devices of the host's namespace are hidden. Shared: all are there, and the child's row can be used.
+    # Exclusive: devices of the host's namespace are hidden. Shared: all are there, and the rows of the pod's interfaces can be used.
     if wanted == "exclusive":
         assert said == []
         return
@@ -191,7 +209,7 @@ def test_pod_sees_what_the_mode_allows(host, pod_facts, wanted):
         for row in device["ports"]["1"]["gids"]
         if row["usable"] and row["type"] == "RoCE v2" and row["scope"] == "ipv4"
     }
-    assert usable == {(f"rxe_{POD_RAIL}", gid_of(child_address(host)))}
+    assert usable == {(f"rxe_{name}", gid_of(address)) for name, address in children(host).items()}
 
 
 def test_one_boot_with_the_fault_and_one_for_the_cure(host):
