@@ -29,7 +29,7 @@ def call(plugin, configuration, namespace, interface):
         [PLUGINS + "/" + plugin], input=json.dumps(configuration), env=environment, stdout=subprocess.PIPE, text=True
     )
     if done.returncode != 0:
-        sys.exit("%s of %s: %s" % (plugin, configuration["name"], done.stdout))
+        sys.exit(f"{plugin} of {configuration['name']}: {done.stdout}")
     return json.loads(done.stdout)
 
 
@@ -49,6 +49,6 @@ namespace, number = sys.argv[1:3]
 subprocess.run(["ip", "netns", "add", namespace], check=True)
 found = {}
 for rail, text in enumerate(sys.argv[3:]):
-    interface = "net%d" % (rail + 1)
-    found[interface] = attach(json.loads(text), namespace, interface, "10.224.%d.%s/24" % (rail, number))
+    interface = f"net{rail + 1}"
+    found[interface] = attach(json.loads(text), namespace, interface, f"10.224.{rail}.{number}/24")
 print(json.dumps(found))

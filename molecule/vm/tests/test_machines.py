@@ -198,7 +198,7 @@ def test_children_of_another_namespace_have_their_rows(host, facts):
 def test_pod_sees_what_the_mode_allows(host, pod_facts, wanted):
     said = host.check_output("ip netns exec pod ls /sys/class/infiniband").split()
     assert sorted(pod_facts["devices"]) == sorted(said)
-    # Exclusive: devices of the host's namespace are hidden. Shared: all are there, and the rows of the pod's interfaces can be used.
+    # Exclusive: devices of the host's namespace are hidden. Shared: all are there, the rows of the pod's interfaces usable.
     if wanted == "exclusive":
         assert said == []
         return
