@@ -44,12 +44,12 @@ def gaps(
 
     :param lost: {node: why its PCIe paths are not known, or not all}.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
 
     def add(what, where, why):
-        places = found.setdefault((what, why), [])
+        places = found.setdefault((what, why), {})
         if where is not None:
-            places.append(where)
+            places[where] = None
 
     if not rows(mapping(judged).get("rows")):
         add("findings", None, "the rules about nodes were not asked: playbooks/verify.yml does")

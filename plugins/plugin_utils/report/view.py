@@ -62,13 +62,14 @@ def sentence(document: dict) -> str:
     if not whole:
         ran = jobs(document["nccl"])
         bad = sum(state(job) == "fail" for job in ran)
-        more = f" {bad} of {counted(len(ran), 'NCCL job')} failed." if bad else " NCCL reached what it should." if ran else ""
-        return f"RDMA is not proven: no node was judged.{more}"
+        told = f" {bad} of {counted(len(ran), 'NCCL job')} failed." if bad else " No NCCL job failed." if ran else ""
+        return f"RDMA is not proven: no node was judged.{told}"
     if document["verdict"] == "pass":
         rails = len(document["cells"])
         if not _in_pods(document):
             return f"Nothing is wrong on {counted(whole, 'node')} with {counted(rails, 'rail')}; pods were not tested."
-        rate = " at the measured rate" if document["bandwidth"] else ""
+        rated = {cell["ratio"] is not None and cell["state"] == "pass" for cell in document["cells"]}
+        rate = " at full rate" if rated == {True} else ""
         return f"RDMA works in pods on all {counted(rails, 'rail')} of {counted(whole, 'node')}{rate}."
     if verdicts["fail"]:
         verb = "fails" if verdicts["fail"] == 1 else "fail"
@@ -294,8 +295,8 @@ def moved_of(moved: dict | None) -> dict | None:
         return None
     groups: dict[tuple, list[dict]] = {}
     for item in moved["moved"]:
-        # Each rate is its own number and each finding names its device: a row for each would hide everything else.
-        own = item["what"] == "rate" or item["what"].startswith("finding ")
+        # Rates and addresses are all different, and findings name devices: a row for each would hide everything else.
+        own = item["what"] in ("rate", "address") or item["what"].startswith("finding ")
         key = (item["what"], item["better"], *((None, None) if own else map(str, (item["before"], item["after"]))))
         groups.setdefault(key, []).append(item)
     order = {False: 0, None: 1, True: 2}
@@ -329,4 +330,5 @@ def _span(values) -> str:
     if len(numbers) == len(found) > 1:
         return f"{min(numbers):.1f} to {max(numbers):.1f}"
     first = found[0]
-    return "none" if first is None else f"{first:.1f}" if isinstance(first, float) else str(first)
+    told = "none" if first is None else f"{first:.1f}" if isinstance(first, float) else str(first)
+    return told if all(value == first for value in found) else f"{told} …"
