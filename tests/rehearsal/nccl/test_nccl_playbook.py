@@ -2,10 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""playbooks/nccl.yml over one fleet: whole nodes, two jobs at once, without an MPI operator, and jobs that fail.
-
-The fleet is first without an MPI operator, then with one; the tests run in this order.
-"""
+"""The NCCL test over one fleet: plain pods, an MPI job with variables that do not fit, and two MPI jobs at once."""
 
 from __future__ import annotations
 
@@ -17,46 +14,43 @@ from nccl_fleet import HOSTS, RAILS, Cluster
 from rehearsal.fleet import checks
 
 pytestmark = pytest.mark.fleet
-IMAGE = {"rdma_nccl_image": "registry.example/nccl-tests:1", "rdma_nccl_interval": 1}
+VARIABLES = {"rdma_nccl_image": "registry.example/nccl-tests:1", "rdma_nccl_interval": 1}
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def outcome(tmp_path_factory):
+    """{run: {result, findings, judged}}, what was left in the cluster, and the output of the play."""
     lacking = checks.missing()
     if lacking:
         pytest.skip("; ".join(lacking))
-    found = Cluster(tmp_path_factory.mktemp("nccl"))
+    cluster = Cluster(tmp_path_factory.mktemp("nccl"))
     try:
-        found.up()
+        cluster.up()
+        cluster.mpi_operator()
         for playbook in ("install_operator", "apply_rails"):
-            code, text = found.play(f"playbooks/{playbook}.yml")
+            code, text = cluster.play(f"playbooks/{playbook}.yml")
             assert code == 0, text[-6000:]
-        yield found
+        code, text = cluster.play("tests/rehearsal/nccl/nccl.yml", nccl_folder=str(cluster.folder), **VARIABLES)
+        assert code == 0, text[-8000:]
+        kinds = ("pods", "services", "configmaps", "secrets")
+        there = [item for kind in kinds for item in cluster.items(f"/api/v1/namespaces/default/{kind}")]
+        left = [item["metadata"]["name"] for item in there if item["metadata"]["name"].startswith("railyard-nccl")]
+        runs = {
+            name: json.loads((cluster.folder / f"{name}.json").read_text()) for name in ("plain", "fixed", "halves")
+        }
+        return runs, left, text
     finally:
-        found.down()
-
-
-def run(cluster, **variables):
-    """(exit code, result, findings, output) of the playbook."""
-    path = cluster.folder / "result.json"
-    path.unlink(missing_ok=True)
-    code, text = cluster.play("tests/rehearsal/nccl/nccl.yml", nccl_file=str(path), **IMAGE, **variables)
-    assert path.exists(), text[-8000:]
-    told = json.loads(path.read_text())
-    for kind in ("pods", "services", "configmaps", "secrets"):
-        left = cluster.items(f"/api/v1/namespaces/default/{kind}")
-        assert [item["metadata"]["name"] for item in left if item["metadata"]["name"].startswith("railyard-nccl")] == []
-    return code, told["result"], told["findings"]["findings"], text
+        cluster.down()
 
 
 def half(job):
     return job["sizes"][-1]["out_of_place"]
 
 
-def test_plain_pods_where_no_mpi_operator_is(cluster):
-    code, result, findings, text = run(cluster, rdma_nccl_min_bytes="8G")
-    assert code == 0 and findings == [], text[-6000:]
-    (job,) = result["jobs"]
+def test_plain_pods(outcome):
+    run, text = outcome[0]["plain"], outcome[2]
+    assert run["judged"] is True and run["findings"] == [], text[-6000:]
+    (job,) = run["result"]["jobs"]
     assert (job["verdict"], job["gpus_per_node"], job["expected_gbs"]) == ("pass", 2, 25.0)
     assert 23.5 < half(job)["busbw"] < 24 and job["gdrdma"]["channels"] == job["gdrdma"]["with_gdrdma"] == 4
     assert sorted(pod["host"] for pod in job["pods"]) == list(HOSTS)
@@ -69,34 +63,27 @@ def test_plain_pods_where_no_mpi_operator_is(cluster):
     assert "export NCCL_IB_GID_INDEX=3" in text and "export NCCL_IB_TC=41" in text
 
 
-def test_an_mpi_job_and_variables_that_do_not_fit(cluster):
-    cluster.mpi_operator()
-    fixed = {"NCCL_IB_HCA": "mlx5_", "NCCL_IB_GID_INDEX": 1}
-    code, result, findings, text = run(cluster, rdma_nccl_environment=fixed)
-    (job,) = result["jobs"]
-    found = {item["id"] for item in findings}
+def test_an_mpi_job_with_variables_that_do_not_fit(outcome):
+    run = outcome[0]["fixed"]
+    (job,) = run["result"]["jobs"]
+    found = {item["id"] for item in run["findings"]}
     # Index 1 is the row of a link-local address; the start of a name takes the devices of the node, too (shared mode).
-    assert code == 2 and job["verdict"] == "failed" and {"NCCL-002", "NCCL-008", "NCCL-009"} <= found, text[-6000:]
+    assert run["judged"] is False and job["verdict"] == "failed" and {"NCCL-002", "NCCL-008", "NCCL-009"} <= found
     assert job["errors"][0]["kind"] in ("unreachable", "gid")
+    assert {item["name"] for item in job["advice"]["variables"]} >= {"NCCL_IB_GID_INDEX", "NCCL_IB_TC"}
 
 
-def test_two_jobs_at_once_share_the_ports(cluster):
-    code, result, findings, text = run(cluster, rdma_nccl_jobs_per_node=2)
-    assert code == 0 and findings == [], text[-6000:]
-    assert [(job["part"], job["verdict"], job["gpus_per_node"]) for job in result["jobs"]] == [
-        ("a", "pass", 1),
-        ("b", "pass", 1),
-    ]
+def test_two_jobs_at_once_share_the_ports(outcome):
+    run = outcome[0]["halves"]
+    assert run["judged"] is True and run["findings"] == []
+    jobs = run["result"]["jobs"]
+    assert [(job["part"], job["verdict"], job["gpus_per_node"]) for job in jobs] == [("a", "pass", 1), ("b", "pass", 1)]
     # Each has all rails, and half of each port.
-    assert [job["expected_gbs"] for job in result["jobs"]] == [12.5] * 2
-    assert all(11.7 < half(job)["busbw"] < 12 for job in result["jobs"])
-    devices = [{row["device"] for row in job["pods"][0]["rails"]} for job in result["jobs"]]
+    assert [job["expected_gbs"] for job in jobs] == [12.5, 12.5]
+    assert all(11.7 < half(job)["busbw"] < 12 for job in jobs)
+    devices = [{row["device"] for row in job["pods"][0]["rails"]} for job in jobs]
     assert len(devices[0] | devices[1]) == 2 * len(RAILS)
 
 
-def test_a_dry_run_asks_the_server_and_makes_nothing(cluster):
-    path = cluster.folder / "dry.json"
-    code, text = cluster.play("tests/rehearsal/nccl/nccl.yml", "--check", nccl_file=str(path), **IMAGE)
-    assert code == 0, text[-6000:]
-    assert "the job was not started" in text
-    assert not any(item["metadata"]["name"].startswith("railyard-nccl") for item in cluster.items("/api/v1/pods"))
+def test_nothing_is_left(outcome):
+    assert outcome[1] == []
