@@ -43,9 +43,10 @@ def cells(context: Context, findings: list[dict], measured: dict, with_pods: boo
         chooses. gbps is the lowest rate of the rail in 10^9 bit/s, ratio its share of of_gbps, what the port can carry.
     """
     made = []
+    inside = _inside(context)
     for rail in context.layout["rails"]:
         index = rail["rail"]
-        seen, reason = _seen(context, index, with_pods)
+        seen, reason = _seen(context, index, with_pods, inside)
         own = [item for item in findings if concerns(item, index)]
         wide = [item for item in findings if item["rail"] is None and "rails" not in mapping(item.get("evidence"))]
         rate = measured.get(index) or {}
@@ -103,14 +104,30 @@ def _of(finding: dict) -> str:
     return {"error": FAIL, "unknown": UNKNOWN, "warning": WARNING}.get(finding["severity"], PASS)
 
 
-def _seen(context: Context, rail: int, with_pods: bool) -> tuple[dict, str | None]:
-    """What is known about a rail, and why it is not proven."""
+def _inside(context: Context) -> tuple[dict, dict] | str | None:
+    """(Interface by rail, GID index by rail) in the node's pod, None without one, or why they cannot be read."""
+    if not (context.pod and context.pod.get("reachable")):
+        return None
+    try:
+        return interfaces(context.layout, context.pod), usable_rails(context)
+    except ODD as error:
+        return _odd(error)
+
+
+def _odd(error: Exception) -> str:
+    return f"cannot be read from these facts ({type(error).__name__}: {error})"
+
+
+def _seen(context: Context, rail: int, with_pods: bool, inside) -> tuple[dict, str | None]:
+    """What is known about a rail, and why it is not proven. inside: of _inside."""
     empty = dict.fromkeys(_SEEN)
     pod = context.pod
     without = None if context.facts else "there are no facts of the node"
     try:
-        if pod and pod.get("reachable"):
-            found, reason = _in_pod(context, rail)
+        if isinstance(inside, str):
+            return empty, inside
+        if inside:
+            found, reason = _in_pod(context, rail, *inside)
             return {**empty, **found, "seen_in": "pod"}, reason or without
         at_node = _at_node(context, rail)
         found = {**empty, **at_node, "seen_in": "node"} if at_node else empty
@@ -119,11 +136,11 @@ def _seen(context: Context, rail: int, with_pods: bool) -> tuple[dict, str | Non
             return found, f"not seen in a pod: {why}"
         return found, without
     except ODD as error:
-        return empty, f"cannot be read from these facts ({type(error).__name__}: {error})"
+        return empty, _odd(error)
 
 
-def _in_pod(context: Context, rail: int) -> tuple[dict, str | None]:
-    name = interfaces(context.layout, context.pod)[rail]
+def _in_pod(context: Context, rail: int, names: dict, usable: dict) -> tuple[dict, str | None]:
+    name = names[rail]
     if name is None:
         return {}, "the rail has no interface in the pod"
     found = {"netdev": name, "mtu": whole(context.pod["netdevs"][name].get("mtu"))}
@@ -134,7 +151,7 @@ def _in_pod(context: Context, rail: int) -> tuple[dict, str | None]:
     found["traffic_class"] = _class(
         [forced_class(context, device, port) for port in context.pod["devices"][device]["ports"]]
     )
-    index = usable_rails(context)[rail]
+    index = usable[rail]
     row = next((row for row in address_rows(context.pod, name, device) if row["index"] == index), {})
     found.update(gid_index=index, gid_type=words(row.get("type")), address=words(row.get("address")))
     return found, "no GID of the rail can be used in the pod" if index is None else None

@@ -55,6 +55,7 @@ def proof(
     result, damaged = _taken(result=result, bandwidth=bandwidth, nccl=nccl)
     judged, bandwidth, nccl = result["result"], result["bandwidth"], result["nccl"]
     findings, table = (rows(mapping(judged).get(key)) for key in ("findings", "rows"))
+    judged_nodes = {row.get("node") for row in table}
     by_node: dict[str, list[dict]] = {}
     for item in findings:
         by_node.setdefault(item["node"], []).append(item)
@@ -68,8 +69,8 @@ def proof(
     grid, topology, lost = [], [], {}
     for context in known:
         made = cells(context, by_node.get(context.node, []), rates.get(context.node, {}), pods is not None)
-        if not table:
-            # Nobody judged the nodes: whatever was seen proves nothing.
+        if context.node not in judged_nodes:
+            # Nobody judged the node: whatever was seen proves nothing.
             made = [{**cell, "state": worst([cell["state"], UNKNOWN])} for cell in made]
         grid.extend(made)
         found, reason = paths(context)

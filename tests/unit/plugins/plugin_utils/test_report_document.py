@@ -130,6 +130,17 @@ def finding(**changes):
     return {**base, "remedy": "r", "tolerated": False, **changes}
 
 
+def rows_with(verdict):
+    """Rows of the four nodes, the first with this verdict."""
+    return [{"node": f"gpu-{number}", "verdict": verdict if number == 1 else "pass"} for number in range(1, 5)]
+
+
+def test_a_node_that_was_not_judged_is_unknown(healthy):
+    document = proof(**{**healthy, "result": {"findings": [], "rows": rows_with("pass")[:3]}})
+    assert {one["node"] for one in document["cells"] if one["state"] == "unknown"} == {"gpu-4"}
+    assert document["verdict"] == "unknown"
+
+
 @pytest.mark.parametrize(
     ("changes", "states", "because"),
     [
@@ -141,7 +152,7 @@ def finding(**changes):
 )
 @pytest.mark.parametrize(("severity", "state"), [("error", "fail"), ("unknown", "unknown")], ids=["error", "unknown"])
 def test_state_of_cells_by_findings(healthy, changes, states, because, severity, state):
-    judged = {"findings": [finding(severity=severity, **changes)], "rows": [{"node": "gpu-1", "verdict": state}]}
+    judged = {"findings": [finding(severity=severity, **changes)], "rows": rows_with(state)}
     document = proof(**{**healthy, "result": judged, "bandwidth": None})
     own = {one["rail"]: one for one in document["cells"] if one["node"] == "gpu-1"}
     assert {rail for rail, one in own.items() if one["state"] == state} == states
@@ -151,7 +162,7 @@ def test_state_of_cells_by_findings(healthy, changes, states, because, severity,
 
 def test_tolerated_and_warnings_of_the_node_leave_its_rails(healthy):
     for item in (finding(tolerated=True), finding(severity="warning"), finding(severity="info", rail=1)):
-        judged = {"findings": [item], "rows": [{"node": "gpu-1", "verdict": "pass"}]}
+        judged = {"findings": [item], "rows": rows_with("pass")}
         assert {one["state"] for one in proof(**{**healthy, "result": judged})["cells"]} == {"pass"}
 
 
@@ -244,10 +255,10 @@ def test_a_failure_told_at_the_client_is_a_warning_at_the_server(healthy):
     given = copy.deepcopy(healthy)
     given["bandwidth"]["results"][3].update(gbps=None, ratio=None, verdict="failed", reason="no answer")
     told = finding(id="BW-001", rail=3)
-    given["result"] = {"findings": [told], "rows": [{"node": "gpu-1", "verdict": "fail"}]}
+    given["result"] = {"findings": [told], "rows": rows_with("fail")}
     document = proof(**given)
     assert [cell(document, node, 3)["state"] for node in ("gpu-1", "gpu-2", "gpu-3")] == ["fail", "warning", "pass"]
-    given["result"] = {"findings": [], "rows": [{"node": "gpu-1", "verdict": "pass"}]}
+    given["result"] = {"findings": [], "rows": rows_with("pass")}
     document = proof(**given)
     assert [cell(document, node, 3)["state"] for node in ("gpu-1", "gpu-2", "gpu-3")] == ["fail", "fail", "pass"]
     assert document["verdict"] == "fail"
