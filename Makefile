@@ -31,7 +31,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help rehearse test lint unit golden report-tests fleet-tests sanity molecule vm builders oldest tarball \
+.PHONY: help rehearse test lint unit golden report-tests fleet-tests simulation-tests sanity molecule vm builders oldest tarball \
 	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages
 
 help: ## Show the targets
@@ -41,7 +41,7 @@ rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTOR
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
 # Two at a time, the long ones first; each shows its output when it ends, with its time, and one that fails keeps no other from running. The unit tests run in sanity and oldest.
-CHECKS := vm fleet-tests sanity oldest builders rehearse molecule lint golden report-tests benchmark-tests tarball
+CHECKS := vm simulation-tests fleet-tests sanity rehearse oldest builders molecule lint golden report-tests benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
 	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=recurse $(addprefix check-,$(CHECKS))
 	@echo "All checks passed: $(CHECKS)"
@@ -67,8 +67,13 @@ report-tests: .venv/test ## The report: its schemas, and its page in a headless 
 golden: .venv/test ## Rendered objects against the published ones
 	pytest -q tests/golden
 
-fleet-tests: .venv/test ## Tests of and over the simulated fleet
-	pytest -q tests/rehearsal
+# In two parts, so that they can run beside each other: whole sites, and all else.
+SITES := faults ways benchmark nccl
+fleet-tests: .venv/test ## The playbooks over simulated fleets: ways, faults, measurements
+	pytest -q $(SITES:%=tests/rehearsal/%)
+
+simulation-tests: .venv/test ## The simulated kernel, machines, API and operators, and what the product does with them
+	pytest -q tests/rehearsal $(SITES:%=--ignore=tests/rehearsal/%)
 
 sanity: .venv/test ## ansible-test sanity and units
 	scripts/ansible-test.sh
