@@ -203,8 +203,10 @@ def test_rules_of_accessibility(browser, pages, name, width):
     source = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
     with opened(browser, pages(name), width, "light") as shown:
         shown.evaluate(source)
+        # Rows further down are like the first ones.
         found = shown.evaluate(
-            "() => axe.run(document, {resultTypes: ['violations'], rules: {'color-contrast': {enabled: false}}})"
+            """() => axe.run({exclude: [['.grid tbody tr:nth-child(n+4)'], ['.data tbody tr:nth-child(n+4)']]},
+                             {resultTypes: ['violations'], rules: {'color-contrast': {enabled: false}}})"""
         )
         told = [(one["id"], one["help"], [node["target"] for node in one["nodes"]][:3]) for one in found["violations"]]
         assert told == []
