@@ -11,8 +11,6 @@ their place, which opens; a device that is broken keeps the node's file, which d
 from __future__ import annotations
 
 GPU_RESOURCE = "nvidia.com/gpu"
-# Exit code for a container that cannot be set up, as of a runtime (OCI: 126).
-SETUP_FAILED = 126
 
 # $1 PCI addresses of the RDMA devices, $2 minors and addresses of the GPUs (0=0000:0f:00.0), $3 "yes" with the capability
 # IPC_LOCK, $4 addresses of devices whose file does not open; then the command. The names of verbs devices are looked up by
@@ -28,27 +26,30 @@ for link in /sys/class/infiniband_verbs/uverbs*/device /sys/class/infiniband_mad
   name=${link%/device}; name=${name##*/}
   case $broken in *" $pci "*) files="$files $name=broken";; *) files="$files $name";; esac
 done
-if [ -d /dev/infiniband ]; then
-  here=$(ls /dev/infiniband); all=$(mktemp -d)
-  case " $(echo $here) " in *" rdma_cm "*) files="$files rdma_cm";; esac
-  mount --bind /dev/infiniband "$all"
-  mount -t tmpfs -o mode=755 pod /dev/infiniband
-  if [ "$own" != "  " ]; then
-    for file in $files; do
-      name=${file%=broken}; : > "/dev/infiniband/$name"
-      case $file in *=broken) mount --bind "$all/$name" "/dev/infiniband/$name";;
-        *) mount --bind /dev/null "/dev/infiniband/$name";; esac
-    done
-  fi
-  umount "$all"; rmdir "$all"
+if [ -e /dev/infiniband/rdma_cm ]; then files="$files rdma_cm"; fi
+node=$(mktemp -d)
+mount --rbind /dev "$node"
+mount -t tmpfs -o mode=755 pod /dev
+give() { : > "/dev/$2"; mount --bind "$node/$1" "/dev/$2"; }
+for name in null zero full random urandom tty; do if [ -e "$node/$name" ]; then give "$name" "$name"; fi; done
+mkdir -m 1777 /dev/shm; ln -s /proc/self/fd /dev/fd
+for number in 0,stdin 1,stdout 2,stderr; do ln -s "/proc/self/fd/${number%,*}" "/dev/${number#*,}"; done
+if [ "$own" != "  " ] && [ -d "$node/infiniband" ]; then
+  mkdir /dev/infiniband
+  for file in $files; do
+    name=infiniband/${file%=broken}
+    case $file in *=broken) give "$name" "$name";; *) give null "$name";; esac
+  done
 fi
 if [ -n "$gpus" ] && [ -d /proc/driver ]; then
   mount -t tmpfs -o mode=755 pod /proc/driver
   for gpu in $gpus; do
+    give null "nvidia${gpu%%=*}"
     place=/proc/driver/nvidia/gpus/${gpu#*=}; mkdir -p "$place"
     printf 'Model: \t\t Rehearsal\nBus Location: \t %s\nDevice Minor: \t %s\n' "${gpu#*=}" "${gpu%%=*}" > "$place/information"
   done
 fi
+umount -l "$node"; rmdir "$node"
 limit=
 for comm in /proc/[0-9]*/comm; do
   read -r name < "$comm" || continue
