@@ -36,11 +36,12 @@ HOSTS = {
             "rails_ip_family": "ipv4",
             "rails_traffic_class": 41,
             "rails_max_unavailable": "100%",
+            "rails_findings_tolerated": ["POL-012"],  # both nodes at once: one round of drains is enough here
             "rails_netns_mode": "shared",
             "rails_node_selector": {"rehearsal/rails": "a"},
             "rehearsal_initial_mode": "shared",
         },
-        "children": {"gpu_nodes": {"hosts": {"gpu-1": {}}}},
+        "children": {"gpu_nodes": {"hosts": {"gpu-1": {}, "gpu-2": {}}}},
     }
 }
 

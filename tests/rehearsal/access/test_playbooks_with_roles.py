@@ -17,6 +17,7 @@ PLAYBOOKS = {
     "plan": {"rails_mtu": 1500},
     "verify": {},
     "benchmark": {"rdma_bandwidth_image": "registry.example/nccl-tests:1", "rdma_bandwidth_low": 0.3},
+    "nccl": {"rdma_nccl_image": "registry.example/nccl-tests:1"},
     "prepare_nodes": {"rails_netns_mode": "exclusive", "rdma_netns_reboot_allowed": True},
     "teardown": {},
 }
