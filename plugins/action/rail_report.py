@@ -13,9 +13,9 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.hosts import host_va
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report import compare, files
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.document import proof
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.junit import junit
+from ansible_collections.railyard.rdma.plugins.plugin_utils.report.sentence import sentence
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.values import ReportError, counted
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.version import version
-from ansible_collections.railyard.rdma.plugins.plugin_utils.report.view import sentence
 
 display = Display()
 # Option, what it is called for a person.

@@ -31,6 +31,8 @@ _PLACED = {
     "mtu": "MTU",
     "traffic_class": "traffic class",
 }
+# Each test pod gets new ones: there only that they came or went says something.
+_OF_A_POD = ("netdev", "address")
 # A place of two names is no name of either, whatever signs they hold.
 Place = tuple[str, "int | None"]
 
@@ -126,12 +128,10 @@ def _cells(old: dict, new: dict, left: list[dict], percent: float) -> list[dict]
         if before.get("seen_in") != after.get("seen_in") or not after.get("seen_in"):
             elsewhere += 1
         else:
-            # What an earlier version did not know is no change.
-            keys = [key for key in _PLACED if key in before]
             moved += [
                 _move(_PLACED[key], node, rail, before[key], after.get(key))
-                for key in keys
-                if before[key] != after.get(key)
+                for key in _PLACED
+                if _differs(key, before, after)
             ]
         first, second = number(before.get("gbps")), number(after.get("gbps"))
         if first is None or second is None:
@@ -148,6 +148,13 @@ def _cells(old: dict, new: dict, left: list[dict], percent: float) -> list[dict]
     if unrated:
         left.append({"what": f"the rate of {unrated} rails", "why": "only one of the reports has it"})
     return moved
+
+
+def _differs(key: str, before: dict, after: dict) -> bool:
+    """Whether a value of a rail changed. What an earlier version did not know is no change."""
+    if key not in before or before[key] == after.get(key):
+        return False
+    return after["seen_in"] != "pod" or key not in _OF_A_POD or None in (before[key], after.get(key))
 
 
 def _findings(old: dict, new: dict) -> list[dict]:

@@ -46,8 +46,8 @@ def test_nothing_moves_between_equal_reports(earlier):
         ("gid_index", None, "GID index"),
         ("gid_type", "IB/RoCE v1", "GID type"),
         ("device", "mlx5_7", "device"),
-        ("netdev", "net9", "interface"),
-        ("address", "10.0.0.9", "address"),
+        ("netdev", None, "interface"),
+        ("address", None, "address"),
         ("mtu", 1500, "MTU"),
         ("traffic_class", 0, "traffic class"),
         ("pf", "0000:0c:00.1", "PF"),
@@ -57,6 +57,15 @@ def test_nothing_moves_between_equal_reports(earlier):
 def test_what_moved_at_a_rail(earlier, key, after, what):
     before = earlier["cells"][0][key]
     assert moved(earlier, changed(earlier, **{key: after})) == [(what, "gpu-1", 0, before, after)]
+
+
+@pytest.mark.parametrize(
+    ("key", "after", "what"), [("netdev", "rdma9", "interface"), ("address", "10.0.0.9", "address")]
+)
+def test_names_and_addresses_count_at_nodes_and_are_new_with_each_pod(earlier, key, after, what):
+    assert moved(earlier, changed(earlier, **{key: after})) == []
+    at_node = changed(earlier, seen_in="node")
+    assert moved(at_node, changed(at_node, **{key: after})) == [(what, "gpu-1", 0, earlier["cells"][0][key], after)]
 
 
 @pytest.mark.parametrize(
