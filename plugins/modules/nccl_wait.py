@@ -100,7 +100,9 @@ jobs:
   type: dict
   contains:
     state:
-      description: Is V(succeeded), V(failed), or V(unfinished) when the time was over first.
+      description:
+        - Is V(succeeded), V(failed), V(unfinished) when the time was over first, or V(unseen) when the server did not answer at
+          the end.
       returned: always
       type: str
       sample: succeeded
@@ -238,7 +240,8 @@ def results(api, params, found, waiting, second):
         own = [row for row in waiting if row["job"] in (job["name"], None)]
         if state not in ENDED:
             told = "; ".join(f"{row['pod']}: {row['reason']}" for row in own[:8])
-            state, reason = "unfinished", f"it did not end within {int(second)} s: {told}" if told else reason
+            state = "unseen" if any(row["job"] is None for row in own) else "unfinished"
+            reason = f"it did not end within {int(second)} s: {told}" if told else reason
         log = ""
         if answer["launcher"] and not any(row["job"] is None for row in waiting):
             log = nccl_jobs.whole_log(api, job["namespace"], answer["launcher"])

@@ -37,7 +37,11 @@ REMEDIES = {
     "gpu": "Do driver and image fit, and does the pod have its GPUs (nvidia-smi in the pod)?",
     "killed": "A process was killed: more memory for the pods, or smaller messages.",
 }
-NO_CAUSE = "Read the launcher's last lines in the evidence."
+NO_CAUSE = "Read the errors in the evidence."
+SILENT = (
+    "Nothing in the log says why. A job that hangs often has a rail on which nothing arrives, or ends with different MTUs: run "
+    "benchmark.yml to find it."
+)
 
 
 def _jobs(contexts: list[Context]) -> Iterator[tuple[str, dict]]:
@@ -106,7 +110,7 @@ def job_failed(contexts: list[Context]):
         if job["verdict"] != "failed" or _wrong(job):
             continue
         kinds = [error["kind"] for error in job["errors"]]
-        remedy = next((REMEDIES[kind] for kind in kinds if kind in REMEDIES), NO_CAUSE)
+        remedy = next((REMEDIES[kind] for kind in kinds if kind in REMEDIES), NO_CAUSE if kinds else SILENT)
         evidence = {"job": job["name"], "reason": job["reason"], "errors": job["errors"][:8]}
         yield Problem(f"{job['name']} failed: {job['reason']}", remedy, evidence, node=node)
 

@@ -24,6 +24,8 @@ LABEL = "railyard.io/nccl"
 # "-launcher-xxxxx" is added for pods, which may have 63 letters as host names.
 LONGEST_NAME = 46
 JOBS = "ab"
+# With the host's network port 22 is the node's own.
+SSH_PORT, HOST_SSH_PORT = 22, 2222
 PROGRAMS = ("all_reduce_perf", "/workspace/nccl-tests/build/all_reduce_perf", "/opt/nccl-tests/build/all_reduce_perf")
 DEFAULTS = {
     "jobs_per_node": 1,
@@ -183,6 +185,10 @@ def _labels(job: dict, role: str) -> dict:
     return {LABEL: job["name"], JOB_LABEL: job["name"], ROLE_LABEL: role}
 
 
+def _ssh_port(layout: dict) -> int:
+    return HOST_SSH_PORT if layout["pod"].get("host_network") else SSH_PORT
+
+
 def _env(rows: dict[str, str]) -> list[dict]:
     return [{"name": name, "value": value} for name, value in rows.items()]
 
@@ -206,6 +212,7 @@ def _worker_template(layout: dict, job: dict, share: dict, options: dict) -> dic
         "name": "worker",
         "image": options["image"],
         "command": ["/bin/sh", "-c", scripts.WORKER],
+        "env": _env({"RAILYARD_SSH_PORT": str(_ssh_port(layout))}),
         "resources": {"requests": dict(resources), "limits": dict(resources)},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
@@ -259,6 +266,7 @@ def _launcher_template(layout: dict, job: dict, share: dict, options: dict) -> d
         "RAILYARD_HOSTS": " ".join(f"{name}.{job['name']}" for name in worker_names(job)),
         "RAILYARD_GPUS": str(job["gpus_per_node"]),
         "RAILYARD_NAMES": " ".join([*variables, *own]),
+        "RAILYARD_SSH_PORT": str(_ssh_port(layout)),
         "RAILYARD_SSH_WAIT": str(options["ssh_wait"]),
         "RAILYARD_MPI_ARGUMENTS": " ".join(options["mpi_arguments"]),
         "RAILYARD_ARGUMENTS": sizes,
@@ -321,6 +329,7 @@ def with_key(workers: list[dict], key: str) -> list[dict]:
     """The workers with the launcher's public key, which is no secret."""
     made = []
     for pod in workers:
-        container = {**pod["spec"]["containers"][0], "env": [{"name": "RAILYARD_KEY", "value": key}]}
+        first = pod["spec"]["containers"][0]
+        container = {**first, "env": [*first["env"], {"name": "RAILYARD_KEY", "value": key}]}
         made.append({**pod, "spec": {**pod["spec"], "containers": [container]}})
     return made

@@ -25,7 +25,7 @@ def build(jobs: list[dict], runs: dict, model: dict, facts: dict, shapes: dict, 
     """The result of all jobs.
 
     :param jobs: what jobs.plan returned.
-    :param runs: ``{job: {state: succeeded|failed|unfinished|absent, reason, log, pods: [{name, node, …}]}}``; a job that was
+    :param runs: ``{job: {state: succeeded|failed|unfinished|unseen, reason, log, pods: [{name, node, …}]}}``; a job that was
         not started has none.
     :param facts: {host: ``ansible_facts.rdma`` or None}, for the rates of ports.
     :param options: ``{expected_gbs: GB/s or None, ratio, environment}``.
@@ -94,7 +94,8 @@ def verdict(job: dict, run: dict | None, row: dict, ratio: float = RATIO) -> tup
     if run is None:
         return "unknown", "the job was not started"
     if run["state"] != "succeeded":
-        return "failed" if run["state"] == "failed" else "unknown", failure(run, row["errors"])
+        # A job that hangs has failed, too; of one that could not be looked at nobody knows.
+        return "failed" if run["state"] in ("failed", "unfinished") else "unknown", failure(run, row["errors"])
     if not row["sizes"]:
         return "unknown", "the job succeeded, but its log holds no row of a result"
     wrong = sum(

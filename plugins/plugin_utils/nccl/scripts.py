@@ -22,7 +22,7 @@ if [ -n "${RAILYARD_KEY:-}" ]; then
   printf '%s\n' "$RAILYARD_KEY" > "$HOME/.ssh/authorized_keys"
 fi
 ssh-keygen -A >/dev/null
-exec /usr/sbin/sshd -De
+exec /usr/sbin/sshd -De -p "$RAILYARD_SSH_PORT"
 """
 
 # What a pod has of each rail, as its processes see it: interface, RDMA device, and the first RoCE v2 row of a routed
@@ -154,6 +154,9 @@ LAUNCHER = r"""set -u
 fail() { echo "railyard-error: $*"; exit 1; }
 hosts=/etc/mpi/hostfile  # where the MPI operator mounts it
 options="-o BatchMode=yes -o ConnectTimeout=5 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+options="$options -p $RAILYARD_SSH_PORT"
+# Open MPI 4, and the runtime of Open MPI 5.
+export OMPI_MCA_plm_rsh_args="$options" PRTE_MCA_plm_ssh_args="$options"
 work=$(mktemp -d)
 if [ ! -e "$hosts" ]; then
   hosts=$work/hostfile
@@ -178,11 +181,13 @@ done
 mpi() {
   each=$1
   shift
-  export_names=""
+  # The image's own PATH and libraries: a shell that ssh starts does not have them.
+  export_names="-x PATH"
+  [ -n "${LD_LIBRARY_PATH:-}" ] && export_names="$export_names -x LD_LIBRARY_PATH"
   for name in $RAILYARD_NAMES; do export_names="$export_names -x $name"; done
   # shellcheck disable=SC2086
   mpirun --allow-run-as-root --hostfile "$hosts" -np $((pods * each)) --map-by "ppr:$each:node" \
-    --mca plm_rsh_args "$options" $RAILYARD_MPI_ARGUMENTS $export_names "$@"
+    $RAILYARD_MPI_ARGUMENTS $export_names "$@"
 }
 echo "railyard: $pods pods answer, looking for their rails"
 mpi 1 sh -c "$RAILYARD_DISCOVER" || fail "a pod has not what the test needs, see above"

@@ -173,7 +173,7 @@ def test_a_refusal_ends_the_wait():
 
 def test_a_server_that_stays_away_leaves_the_job_unfinished():
     found = Server(DONE, faults=[ApiError(503, "away")] * 1000).wait(timeout=20)
-    assert found["state"] == "unfinished" and "Kubernetes API: away" in found["reason"]
+    assert found["state"] == "unseen" and "Kubernetes API: away" in found["reason"]
 
 
 @pytest.mark.parametrize(

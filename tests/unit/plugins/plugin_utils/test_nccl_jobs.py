@@ -54,9 +54,9 @@ def test_without_an_operator_there_are_a_service_a_launcher_and_workers_that_get
     workers = jobs.with_key(job["workers"], "ssh-ed25519 AAAA")
     names = [pod["metadata"]["name"] for pod in workers]
     assert names == jobs.worker_names(job) and all(pod["spec"]["hostname"] in names for pod in workers)
-    assert {container(pod)["env"][0]["value"] for pod in workers} == {"ssh-ed25519 AAAA"}
+    assert {env_of(pod)["RAILYARD_KEY"] for pod in workers} == {"ssh-ed25519 AAAA"}
     assert env_of(job["objects"][1])["RAILYARD_HOSTS"].split() == [f"{name}.{job['name']}" for name in names]
-    assert "env" not in container(job["workers"][0])  # the plan itself stays as it was
+    assert "RAILYARD_KEY" not in env_of(job["workers"][0])  # the plan itself stays as it was
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,8 @@ def test_the_catalogue_tells_the_gpus_where_nodes_do_not():
     assert worker["Worker"]["template"]["spec"]["hostNetwork"] is True
     launcher = env_of(worker["Launcher"]["template"])
     assert launcher["RAILYARD_INTERFACES"].startswith("0000:0c:00.0 ") and "NCCL_SOCKET_IFNAME" not in launcher
+    # Port 22 of the host is the node's own.
+    assert launcher["RAILYARD_SSH_PORT"] == env_of(worker["Worker"]["template"])["RAILYARD_SSH_PORT"] == "2222"
 
 
 def test_a_single_host_uses_no_rail():

@@ -58,13 +58,14 @@ def test_the_text_can_be_pasted():
         ({"text": lambda job: log(job, busbw="17.95")}, "low", "9% of 200 GB/s (16 rails with 1600 Gb/s"),
         ({"text": lambda job: log(job, wrong=7)}, "failed", "7 elements of the sums were wrong"),
         ({"text": "", "state": "failed", "reason": "launcher x failed: Error"}, "failed", "launcher x failed"),
-        ({"text": "", "state": "unfinished", "reason": "it did not end"}, "unknown", "it did not end"),
+        ({"text": "", "state": "unfinished", "reason": "it did not end"}, "failed", "it did not end"),
+        ({"text": "", "state": "unseen", "reason": "Kubernetes API: away"}, "unknown", "Kubernetes API: away"),
         ({"text": "nothing"}, "unknown", "no row of a result"),
         ({"text": log, "rate": None}, "unknown", "rates of the ports of gpu-1 are not known"),
         ({"text": log, "expected": 250.0}, "low", "76% of 250 GB/s (rdma_nccl_expected_gbs)"),
         ({"text": lambda job: log(job).replace("8589934592", "     16384")}, "unknown", "too few to judge"),
     ],
-    ids=["low", "wrong", "failed", "unfinished", "no-table", "no-rate", "expected", "small"],
+    ids=["low", "wrong", "failed", "hangs", "unseen", "no-table", "no-rate", "expected", "small"],
 )
 def test_verdicts(arguments, verdict, text):
     _known, found = judged(**arguments)
@@ -115,6 +116,11 @@ def test_the_finding_of_a_failed_job_names_the_remedy_of_its_nearest_cause():
     known, found = judged(lambda job: log(job, more=QP), state="failed", reason="launcher failed")
     (row,) = findings(known, found)
     assert "NCCL_IB_GID_INDEX" in row["remedy"] and "61 No data available" in row["summary"]
+
+
+def test_a_job_that_hangs_without_a_word_points_to_the_rails():
+    known, found = judged("", state="unfinished", reason="it did not end within 1800 s")
+    assert [(row["id"], "benchmark.yml" in row["remedy"]) for row in findings(known, found)] == [("NCCL-002", True)]
 
 
 def test_a_class_that_a_pod_does_not_see_is_that_of_its_node():
