@@ -116,8 +116,8 @@ def _selectors_apart(intents: list[Intent]) -> list[Mistake]:
             one, two = (set(map(str, item.node_selector.items())) for item in (intent, other))
             if one <= two or two <= one:
                 allowed = (
-                    f"labels of {short(intent.hosts)} that nodes of {short(other.hosts)} do not have: {shown(other.node_selector)} of theirs would "
-                    "select the same nodes, and a PF may be in one policy only"
+                    f"labels of {short(intent.hosts)} that nodes of {short(other.hosts)} do not have: "
+                    f"{shown(other.node_selector)} of theirs would select the same nodes, and a PF may be in one policy only"
                 )
                 found.append(mistake("rails_node_selector", intent.node_selector, allowed))
     return found
