@@ -221,17 +221,22 @@ def parse(text: str, code: int | None = 0) -> dict:
         failure (see :func:`explain`) is None with one. A table of several sizes counts with its fastest row.
     """
     text = printable(text)
-    rows = parse_rows(text)
+    # A test by time prints a row of zeros when its time was over before the first completion.
+    rows = [row for row in parse_rows(text) if row["iterations"] or row["gbps"]]
     empty = {"bytes": None, "iterations": None, "peak_gbps": None, "gbps": None, "mpps": None}
     best = max(rows, key=lambda row: row["gbps"]) if rows else empty
     failure = None
     if not rows or code not in (0, None):
         failure = explain(text, code)
         if failure is None and not rows:
-            meaning = (
-                "ib_write_bw was ended before it had a result" if code is None else "ib_write_bw printed no result"
-            )
-            failure = {"kind": "no_result", "said": "", "meaning": meaning, "remedy": "Read what it said."}
+            if code is None:
+                meaning = "ib_write_bw was ended before it had a result"
+            elif parse_rows(text):
+                meaning = "no message was completed within the time of the test"
+            else:
+                meaning = "ib_write_bw printed no result"
+            remedy = "Test for longer; when nothing arrives then either, look at the counters of both ends."
+            failure = {"kind": "no_result", "said": "", "meaning": meaning, "remedy": remedy}
     version = _VERSION.search(text)
     details = {match.group("name").lower().replace(" ", "_"): match.group("value") for match in _DETAIL.finditer(text)}
     return {**best, "failure": failure, "details": details, "version": version.group(1) if version else None}

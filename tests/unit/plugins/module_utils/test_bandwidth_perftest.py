@@ -57,6 +57,15 @@ def test_formats_of_releases(header, row, gbps, peak):
     assert got["details"]["gid_index"] == "3" and got["details"]["mtu"] == "4096[B]"
 
 
+def test_a_row_of_zeros_is_no_result():
+    """A test by time whose time was over before the first completion (perftest 4.5 over rdma_rxe, starved of CPU time)."""
+    zeros = " 1024       0           0.000000            0.000000            0.000000\n"
+    got = perftest.parse(HEAD + GBITS + zeros)
+    assert (got["gbps"], got["failure"]["kind"]) == (None, "no_result")
+    assert got["failure"]["meaning"] == "no message was completed within the time of the test"
+    assert perftest.parse(HEAD + GBITS + zeros + ROW)["failure"] is None
+
+
 def test_the_fastest_of_several_sizes_counts():
     text = GBITS + " 2 5000 0.1 0.08 5.0\n 8388608 5000 97.1 96.9 0.001\n"
     assert (perftest.parse(text)["bytes"], perftest.parse(text)["gbps"]) == (8388608, 96.9)
