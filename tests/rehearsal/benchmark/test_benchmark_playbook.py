@@ -8,7 +8,9 @@ tests/rehearsal/access, and its rates in tests/rehearsal/kernel."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from dataclasses import dataclass
 
 import bench_site
@@ -16,18 +18,44 @@ import pytest
 
 from rehearsal.fleet import checks, control_plane
 from rehearsal.fleet.faults import Catalogue
+from rehearsal.machine import enter
 
 pytestmark = pytest.mark.fleet
 
 
 @dataclass
 class Outcome:
-    """What a run told and left."""
+    """What a run told and left, and what the one before it left, which was killed."""
 
     report: dict
     text: str
     pods_left: list[str]
     killed: list[str]
+    pods_of_killed: list[str]
+
+
+def measuring(site) -> int:
+    """Processes of ib_write_bw on all nodes."""
+    look = "grep -la 'ib_write_b[w]' /proc/[0-9]*/cmdline 2>/dev/null | wc -l"
+    folders = [site.state.folder / "nodes" / node for names in bench_site.NODES.values() for node in names]
+    return sum(int(asyncio.run(enter.run(folder, ["sh", "-c", look]))[1]) for folder in folders)
+
+
+def pods(site) -> list[str]:
+    """Names of the pods of a benchmark that there are."""
+    items = json.loads(control_plane.request(site.state, "/api/v1/pods", timeout=10)[1])["items"]
+    names = [pod["metadata"]["name"] for pod in items]
+    return [name for name in names if name.startswith("railyard-bandwidth")]
+
+
+def kill_a_run(site, playbook, **variables) -> list[str]:
+    """Kill a run in the middle of its tests; the pods that it left, when none of its processes runs any more."""
+    site.kill_when(lambda: measuring(site) > 0, playbook, **variables)
+    limit = time.monotonic() + 60  # far less than the deadline of a round
+    while measuring(site):
+        assert time.monotonic() < limit, "ib_write_bw runs on although nobody waits for it"
+        time.sleep(0.2)
+    return pods(site)
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +66,14 @@ def outcome(tmp_path_factory) -> Outcome:
     site = bench_site.start(tmp_path_factory.mktemp("benchmark"))
     try:
         path = site.state.folder.parent / "report.json"
+        playbook, image = bench_site.PLAYBOOKS / "benchmark.yml", "registry.example/nccl-tests:1"
         # Two pairs must overlap on a busy machine, so tests are long.
-        more = {"rdma_bandwidth_share": True, "rdma_bandwidth_seconds": 30}
-        text = site.play(
-            bench_site.PLAYBOOKS / "benchmark.yml", code=2, forks=6, report_file=str(path),
-            rdma_bandwidth_image="registry.example/nccl-tests:1", **more,
-        )  # fmt: skip
-        pods = json.loads(control_plane.request(site.state, "/api/v1/pods", timeout=10)[1])["items"]
-        left = [pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith("railyard-bandwidth")]
+        variables = {"rdma_bandwidth_share": True, "rdma_bandwidth_seconds": 30, "rdma_bandwidth_image": image}
+        left = kill_a_run(site, playbook, **variables)
+        text = site.play(playbook, code=2, forks=6, report_file=str(path), **variables)
         logs = [path.read_text(errors="replace") for path in site.state.folder.rglob("*.log")]
         killed = [line for log in logs for line in log.splitlines() if "did not end with its client" in line]
-        return Outcome(json.loads(path.read_text()), text, left, killed)
+        return Outcome(json.loads(path.read_text()), text, pods(site), killed, left)
     finally:
         site.down()
 
@@ -142,6 +167,11 @@ def test_a_fault_of_the_fabric_gives_its_finding(outcome, name):
 def test_progress_is_shown_for_each_round(outcome):
     assert outcome.text.count("round 1 of 2, ") == 1
     assert outcome.text.count("round 2 of 2, ") == 1
+
+
+def test_a_killed_run_leaves_pods_that_the_next_one_replaces(outcome):
+    """Its processes have ended by themselves: see kill_a_run."""
+    assert len(outcome.pods_of_killed) == 12
 
 
 def test_nothing_is_left(outcome):

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +60,7 @@ class Site:
 
     def play(self, *playbooks: Path, code: int = 0, forks: int = 4, **variables: object) -> str:
         """Run playbooks; their output. Fails the test on another exit code."""
-        sources = ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
-        program = str(Path(sys.executable).parent / "ansible-playbook")
-        words = [*map(str, playbooks), *sources, "-f", str(forks), "-e", json.dumps(variables)]
-        return self._run(program, *words, code=code)
+        return self._run(*self._playbook(*playbooks, forks=forks, variables=variables), code=code)
 
     def result(self, playbook: str, name: str, **variables: object) -> tuple[Any, str]:
         """What a playbook of this folder writes to its ``result``, and its output."""
@@ -68,12 +68,35 @@ class Site:
         text = self.play(Path(__file__).parent / playbook, forks=8, result=str(path), **variables)
         return json.loads(path.read_text()), text
 
+    def kill_when(self, reached: Callable[[], bool], playbook: Path, **variables: object) -> None:
+        """Start a playbook, and kill all of it at once, so that nothing can clean up, when ``reached()``."""
+        running = subprocess.Popen(
+            self._playbook(playbook, forks=6, variables=variables), cwd=ROOT, env=self._environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            limit = time.monotonic() + 240  # only ends a test that would hang
+            while not reached():
+                assert running.poll() is None, "the run ended before it could be killed"
+                assert time.monotonic() < limit, "the run did not get so far"
+                time.sleep(0.1)
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.wait(30)
+
+    def _playbook(self, *playbooks: Path, forks: int, variables: dict[str, object]) -> list[str]:
+        sources = ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
+        program = str(Path(sys.executable).parent / "ansible-playbook")
+        return [program, *map(str, playbooks), *sources, "-f", str(forks), "-e", json.dumps(variables)]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": path}
+
     def _run(self, *command: str, code: int = 0) -> str:
-        environment = {
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-        }
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=600, check=False
+        )
         assert done.returncode == code, done.stdout[-6000:] + done.stderr[-3000:]
         return done.stdout

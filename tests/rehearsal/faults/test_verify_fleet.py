@@ -7,13 +7,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import site_support
@@ -47,30 +41,12 @@ class Site(site_support.Site):
         return sum(json.loads(line)["path"].endswith("/exec") for line in lines)
 
     def kill_while_pods_run(self) -> list[dict]:
-        """Start verify.yml, kill all of it once its pods are on nodes, and give the pods that it left."""
-        words = [
-            str(PLAYBOOKS / "verify.yml"),
-            "-i",
-            str(self.inventory),
-            "-i",
-            str(self.state.folder / "inventory.yml"),
-        ]
-        program = str(Path(sys.executable).parent / "ansible-playbook")
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": path}
-        running = subprocess.Popen(
-            [program, *words, "-e", json.dumps(VARIABLES)], cwd=ROOT, env=environment, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        try:
-            limit = time.monotonic() + 240
-            while len([pod for pod in self.pods() if pod["spec"].get("nodeName")]) < 4:
-                assert running.poll() is None, "the run ended before its pods were seen"
-                assert time.monotonic() < limit, "the run made no pods"
-                time.sleep(0.1)
-        finally:
-            os.killpg(running.pid, signal.SIGKILL)
-            running.wait(30)
+        """Kill a run of verify.yml once its pods are on nodes, and give the pods that it left."""
+
+        def placed() -> bool:
+            return len([pod for pod in self.pods() if pod["spec"].get("nodeName")]) == 4
+
+        self.kill_when(placed, PLAYBOOKS / "verify.yml", **VARIABLES)
         return self.pods()
 
 
