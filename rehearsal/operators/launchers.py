@@ -32,7 +32,7 @@ from rehearsal.operators.scheduler import FINISHED
 TOOLS = "/usr/lib/rehearsal/launcher"
 # Two jobs that run at the same time on the same nodes share ports. Here a job takes moments, so one waits so many seconds for the
 # launcher of the other to come as far.
-TOGETHER = 20.0
+TOGETHER = 180.0
 # A folder of its own in the place of the container's file system, and what its volumes hold.
 ENTER = r"""
 mkdir -p "$REHEARSAL_HOME/tmp"

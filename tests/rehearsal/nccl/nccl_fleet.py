@@ -7,20 +7,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 
-from rehearsal.fleet import control_plane, play
-from rehearsal.fleet.state import State
+from rehearsal.fleet import control_plane
 from rehearsal.operators.install import permissive_crd
 from rehearsal.operators.kinds import MPI_JOB
 from rehearsal.operators.mpi_operator import COMPONENT
+from tests.rehearsal.faults.site_support import Site
 
-ROOT = Path(__file__).resolve().parents[3]
 HOSTS = ("gpu-1", "gpu-2")
 # Rails of two cards, each below a switch with a GPU of its own.
 RAILS = (0, 2)
@@ -45,42 +41,12 @@ def intent() -> dict:
     }
 
 
-class Cluster:
+class Cluster(Site):
     """A fleet with rails, and plays over it."""
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.folder = State(folder / "state"), folder
-        self.inventory = folder / "hosts.json"
-        self.inventory.write_text(json.dumps({"gpu_nodes": {"hosts": {host: intent() for host in HOSTS}}}))
-
-    def up(self) -> None:
-        self._rehearsal("up", "-i", str(self.inventory))
-
-    def down(self) -> None:
-        self._rehearsal("down")
-
-    def _rehearsal(self, *words: str) -> None:
-        command = [sys.executable, "-m", "rehearsal", words[0], "--state", str(self.state.folder), *words[1:]]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-    def play(self, playbook: str, *words: str, **variables: object) -> tuple[int, str]:
-        """(exit code, output) of a playbook."""
-        line = [str(Path(sys.executable).parent / "ansible-playbook"), str(ROOT / playbook)]
-        line += [
-            "-i",
-            str(self.inventory),
-            "-i",
-            str(self.state.folder / "inventory.yml"),
-            "-e",
-            json.dumps(variables),
-            *words,
-        ]
-        environment = {**os.environ, **play.environment(self.state)}
-        done = subprocess.run(
-            line, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900, check=False
-        )
-        return done.returncode, done.stdout.decode(errors="replace")
+        super().__init__(folder, {host: intent() for host in HOSTS})
+        self.folder = folder
 
     def post(self, path: str, body: dict) -> None:
         status, answer = control_plane.request(self.state, path, timeout=10, method="POST", body=body)

@@ -2,19 +2,34 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The NCCL test over one fleet: plain pods, an MPI job with variables that do not fit, and two MPI jobs at once."""
+"""The NCCL test over one fleet: plain pods, an MPI job with variables that do not fit, and two MPI jobs at once; before
+them a run that is killed while its pods run."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from nccl_fleet import HOSTS, RAILS, Cluster
 
 from rehearsal.fleet import checks
+from tests.rehearsal.faults.site_support import ROOT
 
 pytestmark = pytest.mark.fleet
 VARIABLES = {"rdma_nccl_image": "registry.example/nccl-tests:1", "rdma_nccl_interval": 1}
+
+
+PLACES = {
+    **dict.fromkeys(("pods", "services", "configmaps", "secrets"), "/api/v1"),
+    "mpijobs": "/apis/kubeflow.org/v2beta1",
+}
+
+
+def of_jobs(cluster, *kinds):
+    """Names of what there is of jobs of ours, a killed run's too."""
+    there = [item for kind in kinds for item in cluster.items(f"{PLACES[kind]}/namespaces/default/{kind}")]
+    return [item["metadata"]["name"] for item in there if item["metadata"]["name"].startswith("railyard-nccl")]
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +42,15 @@ def outcome(tmp_path_factory):
     try:
         cluster.up()
         cluster.mpi_operator()
-        for playbook in ("install_operator", "apply_rails"):
-            code, text = cluster.play(f"playbooks/{playbook}.yml")
-            assert code == 0, text[-6000:]
-        code, text = cluster.play("tests/rehearsal/nccl/nccl.yml", nccl_folder=str(cluster.folder), **VARIABLES)
-        assert code == 0, text[-8000:]
-        kinds = ("pods", "services", "configmaps", "secrets")
-        there = [item for kind in kinds for item in cluster.items(f"/api/v1/namespaces/default/{kind}")]
-        left = [item["metadata"]["name"] for item in there if item["metadata"]["name"].startswith("railyard-nccl")]
+        playbooks = ROOT / "playbooks"
+        cluster.play(playbooks / "install_operator.yml", playbooks / "apply_rails.yml")
+        cluster.kill_when(lambda: of_jobs(cluster, "pods"), playbooks / "nccl.yml", **VARIABLES)
+        assert of_jobs(cluster, "mpijobs"), "nothing was left for the next run to remove"
+        # This one must not ask for MPIJobs, so it cannot remove what belongs to one.
+        told = cluster.play(playbooks / "nccl.yml", code=2, rdma_nccl_mpi_operator="absent", **VARIABLES)
+        assert "belong to an MPIJob of an earlier run" in " ".join(told.split()) and of_jobs(cluster, "mpijobs")
+        text = cluster.play(Path(__file__).parent / "nccl.yml", nccl_folder=str(cluster.folder), **VARIABLES)
+        left = of_jobs(cluster, *PLACES)
         runs = {
             name: json.loads((cluster.folder / f"{name}.json").read_text()) for name in ("plain", "fixed", "halves")
         }
@@ -85,5 +101,5 @@ def test_two_jobs_at_once_share_the_ports(outcome):
     assert len(devices[0] | devices[1]) == 2 * len(RAILS)
 
 
-def test_nothing_is_left(outcome):
+def test_nothing_is_left_after_a_killed_run_and_three_whole_ones(outcome):
     assert outcome[1] == []
