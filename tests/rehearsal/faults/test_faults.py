@@ -47,7 +47,7 @@ def hosts() -> dict:
         if fault.intent.get("rails_network") == "ipvlan":
             routed = fault.intent.get("rails_ip_family") == "ipv6_slaac"
             subnet = f"fd01:0:0:{0x100 + number:x}::/112" if routed else f"198.18.{number}.0/24"
-            pool = {"name": f"pool-{name}", "subnet": subnet, "per_node_block_size": 16}
+            pool = {"name": f"pool-{name}", "subnet": subnet, "per_node_block_size": 8}
             found[name] |= {"rails_pools": [pool], "rails_network_name": name}
     return found
 
