@@ -59,8 +59,6 @@ HOLDERS = {
             "prepare_nodes@cluster",
             "install_operator@operator",
             "apply_rails@cluster",
-            "verify@operator",
-            "verify@networks",
             "verify@cluster",
             "benchmark@networks",
             "nccl@networks",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from rehearsal.operators.inventory import SCRIPT
 from rehearsal.operators.machines import Fleet, Machine
 
 PFS = ("0000:0c:00.0", "0000:0c:00.1")
+GPU = "0000:0f:00.0"
 
 
 @dataclass
@@ -96,10 +98,9 @@ class FakeFleet(Fleet):
             folder = state / "nodes" / name
             folder.mkdir(parents=True)
             self._machines[name] = FakeMachine(name, folder)
-            (folder / "spec.json").write_text(
-                f'{{"name": "{name}", "shape": "TEST.2", "address": "10.140.0.{len(self._machines)}", '
-                '"nic": {"vendor": "15b3"}, "rails": []}'
-            )
+            spec = {"name": name, "shape": "TEST.2", "address": f"10.140.0.{len(self._machines)}"}
+            rails = [{"pci": pci, "gpu_pci": GPU} for pci in PFS]
+            (folder / "spec.json").write_text(json.dumps({**spec, "nic": {"vendor": "15b3"}, "rails": rails}))
 
     def machines(self):
         return self._machines
