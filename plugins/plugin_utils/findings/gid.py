@@ -156,7 +156,7 @@ def indexes_differ(contexts: list[Context]):
         f"usual {usual}",
         "Leave NCCL_IB_GID_INDEX and UCX_IB_GID_INDEX unset, or set them in each pod from its own table.",
         {"indexes": places, "usual": usual, "others": others},
-        node=nodes[next(iter(others))],
+        node=nodes[list(others)[0]],
     )
 
 

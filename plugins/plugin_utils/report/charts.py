@@ -20,11 +20,12 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.report.values import
     visible,
 )
 
+IMPORT_ERROR = None
 try:
     import matplotlib
     import matplotlib.style
     from matplotlib.figure import Figure
-except ImportError as error:  # pragma: no cover
+except ImportError as error:
     matplotlib, Figure, IMPORT_ERROR = None, None, error
 
 # Colours that nothing else uses stand for the page's custom properties.

@@ -39,4 +39,4 @@ def page(document: dict) -> str:
 
 
 def _seen(value):
-    return visible(value) if type(value) is str else value
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

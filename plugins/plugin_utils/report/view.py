@@ -171,7 +171,7 @@ def bandwidth_of(bandwidth, taken: list[dict]) -> dict | None:
     rated = [pair for pair in taken if pair["ratio"] is not None]
     return {
         "settings": _evidence(bandwidth.get("settings")),
-        "counts": [(word, n) for word, n in Counter(pair["verdict"] for pair in taken).items()],
+        "counts": list(Counter(pair["verdict"] for pair in taken).items()),
         "alternative": charts.alternative(taken),
         "slowest": _both(lambda width, key: charts.pairs_chart(rated, width, key), "pairs") if rated else None,
         "all_shown": len(rated) <= charts.MOST_BARS,

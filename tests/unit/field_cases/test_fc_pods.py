@@ -371,7 +371,10 @@ def b4() -> tuple[dict, dict]:
         {"rail": n, "pci": pci(f"{bus}.{f}"), "network": "rdma-vf", "gpu_pci": None}
         for n, (bus, f) in enumerate((bus, f) for bus in NICS for f in (0, 1))
     ]
-    path = lambda bus: f"0000:{root(bus)}:01.0/0000:{bus}:00.0"  # noqa: E731
+
+    def path(bus: str) -> str:
+        return f"0000:{root(bus)}:01.0/0000:{bus}:00.0"
+
     devices = {
         f"mlx5_{rail['rail']}": {"pci": rail["pci"], "function": "pf", "netdev": None, "ports": {},
                                  "pci_path": path(rail["pci"][5:7]), "numa_node": 0}

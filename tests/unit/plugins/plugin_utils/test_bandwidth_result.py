@@ -59,8 +59,8 @@ def outcome(
     return {"leg": leg, "left_out": {}, **sides}
 
 
-def rows(*args, number: int = 0, settings: dict = SETTINGS, **more) -> list[dict]:
-    return judge.rows(outcome(*args, **more), settings, number)
+def rows(*args, number: int = 0, settings: dict | None = None, **more) -> list[dict]:
+    return judge.rows(outcome(*args, **more), settings or SETTINGS, number)
 
 
 @pytest.mark.parametrize(

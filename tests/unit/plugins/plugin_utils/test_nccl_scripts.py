@@ -107,7 +107,7 @@ def test_vfs_are_found_with_their_first_routed_row(pod):
     pod.device("mlx5_6", "0000:0c:00.7", {})  # the PF, which a pod in shared mode sees without a row
     code, text = pod.discover("net1 net2")
     assert code == 0, text
-    (rows,) = parse_rails(lines_of(text)).values()
+    (rows,) = list(parse_rails(lines_of(text)).values())
     assert [(r["interface"], r["device"], r["pf"], r["gid_index"], r["address"]) for r in rows] == [
         ("net1", "mlx5_18", "0000:0c:00.0", 3, "192.168.0.5"),
         ("net2", "mlx5_19", "0000:0c:00.1", 3, "192.168.0.6"),

@@ -52,7 +52,7 @@ def test_nothing_moves_between_equal_reports(earlier):
         ("traffic_class", 0, "traffic class"),
         ("pf", "0000:0c:00.1", "PF"),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_what_moved_at_a_rail(earlier, key, after, what):
     before = earlier["cells"][0][key]

@@ -30,7 +30,8 @@ def layout(rails: int = 4, **intent) -> dict:
     return model["layouts"][0]
 
 
-def made(given_layout: dict | None = None, nodes=NODES, addresses=None, **options) -> list[dict]:
+def made(given_layout: dict | None = None, nodes=None, addresses=None, **options) -> list[dict]:
+    nodes = NODES if nodes is None else nodes
     return pods({"layouts": [given_layout or layout()]}, nodes, addresses or {}, {**OPTIONS, **options})
 
 
