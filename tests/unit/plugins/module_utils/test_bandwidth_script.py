@@ -136,8 +136,10 @@ def begin(shell: str, role: str, port: int, deadline: int = 60, **variables: str
     server = None if role == "server" else "127.0.0.1"
     argv = commands.write_bw(settings(port), endpoint("a")["rails"][0], port, server)
     before = [shell, "sh"] if shell == "busybox" else [shell]
+    # Under nohup the tests ignore SIGHUP, and a shell cannot trap what it got as ignored (POSIX, trap).
+    given = ["env", "--default-signal=HUP", *[f"{key}={value}" for key, value in variables.items()]]
     process = subprocess.Popen(
-        ["env", *[f"{key}={value}" for key, value in variables.items()], *before, *script.command(role, deadline)[1:]],
+        [*given, *before, *script.command(role, deadline)[1:]],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     process.stdin.write(script.order([{"rail": 0, "port": port, "device": "mlx5_0", "argv": argv}]) + script.start())
