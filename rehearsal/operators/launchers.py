@@ -148,7 +148,6 @@ class Launchers(Controller):
             except (OSError, MachineError) as error:
                 log.write(f"rehearsal: {error}\n")
                 code = 128
-        self._worlds.pop(uid, None)
         fresh = self.cache(POD).get(name_of(pod), namespace_of(pod)) or pod
         await self.api.patch(POD, fresh, {"status": ended_status(fresh, code, started)}, "status")
 
@@ -253,8 +252,12 @@ class Launchers(Controller):
 
     async def _sharing(self, launcher: dict, pods: list[nccl_world.Pod]) -> dict[tuple[str, str], int]:
         """Number of jobs by (node, PF), once the others on the same nodes are as far as this one."""
-        uid = launcher["metadata"]["uid"]
-        self._worlds[uid] = pods
+        # Those of ended jobs go here and not at their end: one that counts this job and ends at once has shared with it, too.
+        running = {
+            pod["metadata"]["uid"] for pod in self.cache(POD) if (pod.get("status") or {}).get("phase") not in FINISHED
+        }
+        self._worlds = {uid: world for uid, world in self._worlds.items() if uid in running}
+        self._worlds[launcher["metadata"]["uid"]] = pods
         with contextlib.suppress(asyncio.TimeoutError):
             async with asyncio.timeout(TOGETHER):
                 while self._others(launcher, {pod.node for pod in pods}) - set(self._worlds):

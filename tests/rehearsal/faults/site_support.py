@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -38,6 +39,20 @@ def host(mode: str, group: str, **variables: Any) -> dict[str, Any]:
         "rails_node_selector": {"rehearsal/rails": group},
         **variables,
     }
+
+
+def descendants(pid: int) -> list[int]:
+    """Ids of the processes below a process (proc(5), stat: the parent is the second field after the name)."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            children.setdefault(int(path.read_text().rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+    found, left = [], [pid]
+    while left:
+        below = children.get(left.pop(), [])
+        found += below
+        left += below
+    return found
 
 
 class Site:
@@ -81,7 +96,10 @@ class Site:
                 assert time.monotonic() < limit, "the run did not get so far"
                 time.sleep(0.1)
         finally:
-            os.killpg(running.pid, signal.SIGKILL)
+            # Workers lead sessions of their own.
+            for pid in [running.pid, *descendants(running.pid)]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             running.wait(30)
 
     def _playbook(self, *playbooks: Path, forks: int, variables: dict[str, object]) -> list[str]:
