@@ -8,17 +8,10 @@ import os
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import in_short
 
 display = Display()
 MODULE = "railyard.rdma.pod_rdma_facts"
-# As many pods a line of progress names.
-NAMED = 3
-
-
-def in_short(pending: dict[str, str]) -> str:
-    """Which pods do not run yet and why, the first ones by name."""
-    told = "; ".join(f"{name}: {reason}" for name, reason in sorted(pending.items())[:NAMED])
-    return told + (f"; and {len(pending) - NAMED} more" if len(pending) > NAMED else "")
 
 
 class ActionModule(ActionBase):

@@ -66,3 +66,13 @@ def stuck_reason(pod, events=()):
     details = [condition_reason(pod), None if vague else waiting, event_reason(events), status.get("message"), waiting]
     detail = next((d for d in details if d), None)
     return f"{phase}: {detail}" if detail else str(phase)
+
+
+# As many pods a line of progress names.
+NAMED = 3
+
+
+def in_short(pending: dict[str, str]) -> str:
+    """Which pods do not run yet and why, the first ones by name."""
+    told = "; ".join(f"{name}: {reason}" for name, reason in sorted(pending.items())[:NAMED])
+    return told + (f"; and {len(pending) - NAMED} more" if len(pending) > NAMED else "")

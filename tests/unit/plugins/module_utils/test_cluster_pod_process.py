@@ -181,7 +181,7 @@ def test_the_script_reads_the_sysctls_that_count(tmp_path, shell):
     }  # fmt: skip
     for family, keys in values.items():
         for key, pair in keys.items():
-            for place, value in zip(("all", "net1"), pair, strict=True):
+            for place, value in zip(("all", "net1"), pair):
                 path = tmp_path / f"proc/sys/net/{family}/conf/{place}/{key}"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(f"{value}\n")

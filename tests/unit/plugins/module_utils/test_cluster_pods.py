@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.railyard.rdma.plugins.action.pod_rdma_facts import in_short
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import pod_exec, pods
 from ansible_collections.railyard.rdma.plugins.modules import pod_rdma_facts as module
 
@@ -180,7 +179,7 @@ def test_a_wait_is_interrupted_to_tell_what_is_missing():
     ],
 )
 def test_progress_is_one_line(pending, text):
-    assert in_short(pending) == text
+    assert pods.in_short(pending) == text
 
 
 def test_terminating_pod_does_not_count_as_running():
