@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+# As many pods a line of progress names.
+NAMED = 3
+
 
 def container_reason(pod):
     """Reason of the first container that waits or ended: ``ImagePullBackOff: …``; None when all is well."""
@@ -66,10 +69,6 @@ def stuck_reason(pod, events=()):
     details = [condition_reason(pod), None if vague else waiting, event_reason(events), status.get("message"), waiting]
     detail = next((d for d in details if d), None)
     return f"{phase}: {detail}" if detail else str(phase)
-
-
-# As many pods a line of progress names.
-NAMED = 3
 
 
 def in_short(pending: dict[str, str]) -> str:

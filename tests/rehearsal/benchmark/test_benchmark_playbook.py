@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import bench_site
 import pytest
 
-from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet import checks
 from rehearsal.fleet.faults import Catalogue
 from rehearsal.machine import enter
 
@@ -43,8 +43,7 @@ def measuring(site) -> int:
 
 def pods(site) -> list[str]:
     """Names of the pods of a benchmark that there are."""
-    items = json.loads(control_plane.request(site.state, "/api/v1/pods", timeout=10)[1])["items"]
-    names = [pod["metadata"]["name"] for pod in items]
+    names = [pod["metadata"]["name"] for pod in site.items("/api/v1/pods")]
     return [name for name in names if name.startswith("railyard-bandwidth")]
 
 

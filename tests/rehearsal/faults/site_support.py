@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rehearsal.fleet import control_plane
 from rehearsal.fleet.state import State
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -55,6 +56,20 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def kill_tree(pid: int) -> None:
+    """Kill a process and all below it; workers of ansible-playbook lead sessions of their own. All are stopped first, since one
+    that runs could start another that nobody has seen."""
+    stopped: list[int] = []
+    while new := [one for one in [pid, *descendants(pid)] if one not in stopped]:
+        for one in new:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(one, signal.SIGSTOP)
+        stopped += new
+    for one in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+
+
 class Site:
     """A fleet of the hosts and the plays over it."""
 
@@ -83,6 +98,10 @@ class Site:
         text = self.play(Path(__file__).parent / playbook, forks=8, result=str(path), **variables)
         return json.loads(path.read_text()), text
 
+    def items(self, path: str) -> list[dict]:
+        """The objects of a list of the API."""
+        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
+
     def kill_when(self, reached: Callable[[], bool], playbook: Path, **variables: object) -> None:
         """Start a playbook, and kill all of it at once, so that nothing can clean up, when ``reached()``."""
         running = subprocess.Popen(
@@ -96,10 +115,7 @@ class Site:
                 assert time.monotonic() < limit, "the run did not get so far"
                 time.sleep(0.1)
         finally:
-            # Workers lead sessions of their own.
-            for pid in [running.pid, *descendants(running.pid)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            kill_tree(running.pid)
             running.wait(30)
 
     def _playbook(self, *playbooks: Path, forks: int, variables: dict[str, object]) -> list[str]:

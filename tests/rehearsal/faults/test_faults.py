@@ -16,7 +16,7 @@ import site_support
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
 from site_support import RAILS, ROOT, host
 
-from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet import checks
 from rehearsal.fleet.faults import Catalogue
 
 pytestmark = pytest.mark.fleet
@@ -59,7 +59,7 @@ class Site(site_support.Site):
         """Until the healthy nodes offer a VF of each rail; the limit only ends a test that would hang."""
         limit = time.monotonic() + 120
         while True:
-            nodes = json.loads(control_plane.request(self.state, "/api/v1/nodes", timeout=10)[1])["items"]
+            nodes = self.items("/api/v1/nodes")
             offered = {node["metadata"]["name"]: node["status"]["allocatable"] for node in nodes}
             lacking = [
                 name

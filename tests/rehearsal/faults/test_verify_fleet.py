@@ -14,7 +14,7 @@ import site_support
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.test_pods import LABEL
 from site_support import ROOT, host
 
-from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet import checks
 from rehearsal.fleet.faults import Catalogue
 
 pytestmark = pytest.mark.fleet
@@ -28,12 +28,9 @@ PLAYBOOKS = ROOT / "playbooks"
 class Site(site_support.Site):
     """With a cluster, and runs that are killed."""
 
-    def api(self, path: str) -> list[dict]:
-        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
-
     def pods(self) -> list[dict]:
         """The test pods that there are."""
-        return [item for item in self.api("/api/v1/pods") if LABEL in (item["metadata"].get("labels") or {})]
+        return [item for item in self.items("/api/v1/pods") if LABEL in (item["metadata"].get("labels") or {})]
 
     def executions(self) -> int:
         """How often something was run in a pod, by the log of the API server."""
@@ -75,7 +72,7 @@ def outcome(tmp_path_factory) -> Outcome:
         before, path = site.executions(), site.state.folder.parent / "report.json"
         site.play(PLAYBOOKS / "verify.yml", report_file=str(path), **VARIABLES)
         count = site.executions() - before
-        return Outcome(left, json.loads(path.read_text()), site.pods(), site.api("/api/v1/nodes"), count)
+        return Outcome(left, json.loads(path.read_text()), site.pods(), site.items("/api/v1/nodes"), count)
     finally:
         site.down()
 

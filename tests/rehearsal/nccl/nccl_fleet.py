@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
@@ -51,9 +50,6 @@ class Cluster(Site):
     def post(self, path: str, body: dict) -> None:
         status, answer = control_plane.request(self.state, path, timeout=10, method="POST", body=body)
         assert status == 201, answer
-
-    def items(self, path: str) -> list[dict]:
-        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
 
     def mpi_operator(self) -> None:
         """The kind and the operator, as its manifest brings them."""
