@@ -36,8 +36,15 @@ fi
 if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
   echo "Installing Debian packages:$missing"
   export DEBIAN_FRONTEND=noninteractive
+  # The scripts of packages want a folder that is there; that of the checkout is made later.
+  unset TMPDIR
   # shellcheck disable=SC2086  # a list of package names
-  { apt-get -qq install -y --no-install-recommends $missing || { apt-get -qq update && apt-get -qq install -y --no-install-recommends $missing; }; } >/dev/null
+  install() { apt-get -qq install -y --no-install-recommends $missing 2>&1; }
+  if ! said=$(install) && ! said=$(apt-get -qq update 2>&1 && install); then
+    printf '%s\n' "$said" >&2
+    echo "apt-get could not install:$missing. Its words are above, those of the packages in /var/log/apt/term.log." >&2
+    exit 1
+  fi
 else
   echo "Missing packages:$missing. Install them first (Debian, Ubuntu: sudo apt-get install$missing)." >&2
   exit 1

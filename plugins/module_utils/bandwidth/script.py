@@ -58,7 +58,8 @@ COUNTERS = (
 )
 # The list travels on standard input and the script in the query of a URL: keep the script short, or proxies in front of
 # the API server refuse it (8 KB is usual). Children are started without the script's traps and standard input; the
-# watchers of input and time are children, too, and are ended by id.
+# watchers of input and time are children, too, and are ended by id. A stop may come amid the output of a test: then that
+# result is said again, whole, before the end.
 SCRIPT = r"""
 role=$1; limit=$2; names=$3; n=0; why=; W=; T=; D=
 w() { printf '%s\n' "$1"; }
@@ -77,17 +78,16 @@ eval "exec $k" </dev/null >"$D/$1" 2>&1 &
 eval "p$1=\$! c$1="
 }
 reap() {
-eval "p=\$p$1 c=\$c$1"
-if [ -z "$p" ] || [ -n "$c" ]; then return; fi
+eval "r=\$r$1 p=\$p$1 c=\$c$1 t=\$t$1"
+if [ -z "$p" ] || [ -n "$t" ]; then return; fi
+if [ -z "$c" ]; then
 wait "$p"; c=$?
 [ -z "$why" ] || c=-
 eval "c$1=\$c"
-tell "$1"
-}
-tell() {
-eval "r=\$r$1 c=\$c$1"
+fi
 w "@ result $r $c"
 show <"$D/$1"
+eval "t$1=1"
 }
 listening() { grep -h ' 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 open() { eval "h=\$h$1"; case $L in *":$h 00000000"*) ;; *) return 1;; esac; }
@@ -113,7 +113,7 @@ D=$(mktemp -d 2>/dev/null || TMPDIR=/dev/shm mktemp -d 2>/dev/null) || { w '@ tr
 how=
 while IFS=' ' read -r r o d k; do
 case $r in together|each) how=$r; break;; esac
-n=$((n + 1)); eval "r$n=\$r o$n=\$o d$n=\$d k$n=\$k p$n= c$n= h$n=$(printf %04X "$o")"
+n=$((n + 1)); eval "r$n=\$r o$n=\$o d$n=\$d k$n=\$k p$n= c$n= t$n= h$n=$(printf %04X "$o")"
 done
 [ "$how" ] || stop input
 exec 3<&0

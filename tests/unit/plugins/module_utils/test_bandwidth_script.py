@@ -99,12 +99,16 @@ def test_both_sides_of_a_pair(shell, together, port):
     assert gone(f"-p {port} ")
 
 
+@pytest.mark.parametrize("warnings", [0, 2000], ids=["in-short", "at-length"])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_server_that_cannot_start_says_why(shell, port):
-    made = session.run_leg(endpoint("a"), endpoint("b"), settings(port), opener(shell, FAKE_BW="fail"))
+def test_a_server_that_cannot_start_says_why(shell, warnings, port):
+    """Also when the stop, which follows as soon as the last result begins, comes amid its output."""
+    made = session.run_leg(
+        endpoint("a"), endpoint("b"), settings(port), opener(shell, FAKE_BW="fail", FAKE_BW_WARNINGS=str(warnings))
+    )
     assert made["client"].tests == []
     for one in made["server"].said.rails.values():
-        assert perftest.parse(one["text"], one["code"])["failure"]["kind"] == "memlock", one
+        assert perftest.parse(one["text"], one["code"])["failure"]["kind"] == "memlock", one["text"][-300:]
 
 
 def test_a_port_that_is_in_use_is_told(port):
