@@ -14,8 +14,8 @@ description:
   - Reads every kind of object that decides about the rails with one list each, in one connection, and returns of large
     objects only what somebody looks at.
   - The filter P(railyard.rdma.findings#filter) judges what is returned, as its option C(cluster).
-  - A part that the account may not read is null, and the reason says which right is missing. A kind that the server does
-    not serve has no objects.
+  - A part that the account may not read is null, and the reason says which right is missing, unless O(required) names it.
+    A kind that the server does not serve has no objects.
 author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
@@ -50,6 +50,17 @@ options:
       - pods
       - events
       - nic_ids
+  required:
+    description: Parts without which nothing is worth having. The module fails where the account may not read one of them.
+    type: list
+    elements: str
+    default: []
+  attachments_in:
+    description:
+      - Namespaces in which network attachments are looked for, for accounts that may not list them elsewhere.
+      - In the whole cluster when it is not given.
+    type: list
+    elements: str
   drains:
     description:
       - Read also what drains would meet, from the same list of pods.
@@ -136,6 +147,8 @@ def main():
         namespace={"type": "str", "required": True},
         resource_prefixes={"type": "list", "elements": "str", "default": []},
         parts={"type": "list", "elements": "str", "choices": [*state.PARTS, "nic_ids"]},
+        required={"type": "list", "elements": "str", "default": []},
+        attachments_in={"type": "list", "elements": "str"},
         drains={"type": "bool", "default": False},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
@@ -143,7 +156,15 @@ def main():
     params = module.params
     whole, more = {}, {}
     try:
-        found = state.read(api, params["namespace"], params["resource_prefixes"], params["parts"], whole)
+        found = state.read(
+            api,
+            params["namespace"],
+            params["resource_prefixes"],
+            params["parts"],
+            whole,
+            params["attachments_in"],
+            params["required"],
+        )
         if params["drains"]:
             reasons = found["reasons"]
             if "pods" not in found:

@@ -124,8 +124,10 @@ def _part(name, rows, prefixes):
     return [trimmed(row, kind) for row in rows]
 
 
-def _listed(api, name, namespace):
+def _listed(api, name, namespace, attachments_in):
     version, kind, ours = PARTS[name]
+    if name == "attachments" and attachments_in is not None:
+        return [row for where in sorted(set(attachments_in)) for row in api.list_kind(version, kind, where)]
     return api.list_kind(version, kind, namespace if ours else None, SANDBOX_EVENTS if name == "events" else ())
 
 
@@ -135,12 +137,14 @@ def _nic_ids(api, namespace):
     return None if found is None else sorted((found.get("data") or {}).values())
 
 
-def read(api, namespace, prefixes=(), parts=None, whole=None):
-    """All parts, or the named ones. Raises ApiError for everything but a missing right.
+def read(api, namespace, prefixes=(), parts=None, whole=None, attachments_in=None, required=()):
+    """All parts, or the named ones. Raises ApiError for everything but a missing right, and for that where it is about a
+    part that is required.
 
     :param namespace: of the operator.
     :param prefixes: of the resources by which pods are chosen.
     :param whole: a dict that gets the pods as the API gives them, under ``pods``, for another look at them.
+    :param attachments_in: namespaces in which network attachments are looked for; None for all.
     """
     found, reasons = {}, {}
     for name in [*PARTS, "nic_ids"] if parts is None else parts:
@@ -150,12 +154,12 @@ def read(api, namespace, prefixes=(), parts=None, whole=None):
                 if found[name] is None:
                     reasons[name] = f"there is no ConfigMap {NIC_IDS} in {namespace}"
             else:
-                listed = _listed(api, name, namespace)
+                listed = _listed(api, name, namespace, attachments_in)
                 found[name] = _part(name, listed, prefixes)
                 if name == "pods" and whole is not None:
                     whole[name] = listed
         except ApiError as error:
-            if error.status != 403:
+            if error.status != 403 or name in required:
                 raise
             found[name], reasons[name] = None, error.message
     return {**found, "reasons": reasons}

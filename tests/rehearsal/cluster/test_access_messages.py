@@ -25,6 +25,7 @@ from ansible_collections.railyard.rdma.plugins.modules import (
     node_drain,
     pod_rdma_facts,
     rail_objects,
+    rail_state,
     rail_wait,
 )
 
@@ -33,6 +34,7 @@ from rehearsal.apiserver import certificates
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rails", "namespace": "default"}, "data": {}}
 MODULES = {
     "rail_wait": (rail_wait, {"crds": ["ippools.nv-ipam.nvidia.com"], "timeout": 0}, "get customresourcedefinitions"),
+    "rail_state": (rail_state, {"namespace": "op", "parts": ["nodes"], "required": ["nodes"]}, "list nodes"),
     "rail_objects": (rail_objects, {"objects": [MAP]}, "get configmaps"),
     "node_drain": (node_drain, {"node": "gpu-1", "state": "drained"}, "get nodes"),
     "pod_rdma_facts": (pod_rdma_facts, {"namespace": "default", "names": ["p"]}, "list pods"),
@@ -84,6 +86,12 @@ def test_a_missing_right_is_named(capsys, config, name):
     assert result["failed"]
     assert f"Missing right of system:serviceaccount:default:nobody: {right}" in result["msg"]
     assert "access/roles/" in result["msg"] or "No role in access/ holds it" in result["msg"]
+
+
+def test_a_part_that_is_not_required_is_unknown_with_the_right_it_lacks(capsys, config):
+    state = run(capsys, rail_state, config(), namespace="op", parts=["nodes"])["state"]
+    assert state["nodes"] is None
+    assert "Missing right of system:serviceaccount:default:nobody: list nodes" in state["reasons"]["nodes"]
 
 
 def test_a_look_for_hosts_says_which_right_it_lacks(capsys, config):

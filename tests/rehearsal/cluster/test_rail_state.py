@@ -154,6 +154,17 @@ def test_a_part_alone_is_read_alone(rails, capsys):
     assert not [path for _method, path in seen if path.endswith("/pods")]
 
 
+@pytest.mark.parametrize(
+    ("where", "found"), [(["default", "default"], ["new-0", "new-1"]), (["op"], []), ([], [])], ids=str
+)
+def test_attachments_are_looked_for_where_it_is_told(rails, capsys, where, found):
+    with rails.requests() as seen:
+        state = rails.run(capsys, rail_state, namespace="op", parts=["attachments"], attachments_in=where)["state"]
+    assert sorted(one["metadata"]["name"] for one in state["attachments"]) == found
+    asked = [path for _method, path in seen if path.endswith("network-attachment-definitions")]
+    assert asked == [f"/apis/{layouts.CNI}/namespaces/{name}/network-attachment-definitions" for name in set(where)]
+
+
 @pytest.mark.parametrize("parts", [{}, {"parts": ["nodes"]}], ids=["all", "one-part"])
 def test_drains_are_read_from_the_same_list_of_pods(rails, capsys, parts):
     with rails.requests() as seen:
