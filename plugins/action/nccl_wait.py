@@ -4,33 +4,28 @@
 
 from __future__ import annotations
 
-import os
-
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers, waited
 
-display = Display()
 MODULE = "railyard.rdma.nccl_wait"
 SHOWN = 4
 
 
 class ActionModule(ActionBase):
-    """Runs the module for a while, shows what is waited for, and runs it again; see the module's documentation."""
+    """Shows what NCCL waits for; see the module's documentation."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        earlier, run = 0.0, os.getppid()
-        while True:
-            arguments = {**self._task.args, "earlier": earlier}
-            step = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
-            # An answer without "finished" is none of our module's: an interpreter that failed, say.
-            if step.get("failed") or step.get("finished", True) or self._task.check_mode or os.getppid() != run:
-                break
-            earlier = step["waited"]
-            rows = [f"{row['pod']}: {row['reason']}" for row in step["waiting"][:SHOWN]]
-            rows += [f"and {len(step['waiting']) - SHOWN} more"] if len(step["waiting"]) > SHOWN else []
-            display.display(f"waiting for NCCL, {earlier:.0f} s by now: {'; '.join(rows)}")
+        result, step = super().run(tmp, task_vars), {}
+        for step in answers(self, MODULE, task_vars, waited, progress_line):
+            pass  # each that is not the last is shown
         result.update(step)
         return result
+
+
+def progress_line(step):
+    """``waiting for NCCL, 60 s by now: …`` of the module's answer."""
+    rows = [f"{row['pod']}: {row['reason']}" for row in step["waiting"][:SHOWN]]
+    rows += [f"and {len(step['waiting']) - SHOWN} more"] if len(step["waiting"]) > SHOWN else []
+    return f"waiting for NCCL, {step['waited']:.0f} s by now: {'; '.join(rows)}"

@@ -4,39 +4,29 @@
 
 from __future__ import annotations
 
-import os
-
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import in_short
+from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers, waited
 
-display = Display()
 MODULE = "railyard.rdma.pod_rdma_facts"
 
 
 class ActionModule(ActionBase):
-    """Runs the module for a while, shows which pods do not run and why, and runs it again; see its documentation.
-
-    A module cannot show anything before it ends, and an image may take minutes to come.
-    """
+    """Shows which pods do not run and why, since an image may take minutes to come; see the module's documentation."""
 
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        result = super().run(tmp, task_vars)
-        earlier = 0.0
-        run = os.getppid()
-        while True:
-            arguments = {**self._task.args, "earlier": earlier}
-            step = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
-            # An answer without "finished" is none of our module's: an interpreter that failed, say.
-            if step.get("failed") or step.get("finished", True) or os.getppid() != run:
-                break
-            earlier = step["waited"]
-            display.display(
-                f"waiting for pods, {earlier:.0f} s by now, {len(step['pending'])} do not run: {in_short(step['pending'])}"
-            )
+        result, step = super().run(tmp, task_vars), {}
+        for step in answers(self, MODULE, task_vars, waited, progress_line):
+            pass  # each that is not the last is shown
         result.update(step)
         for key in ("finished", "pending"):
             result.pop(key, None)
         return result
+
+
+def progress_line(step):
+    """``waiting for pods, 60 s by now, 2 do not run: …`` of the module's answer."""
+    pending = step["pending"]
+    return f"waiting for pods, {step['waited']:.0f} s by now, {len(pending)} do not run: {in_short(pending)}"
