@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.railyard.rdma.plugins.modules import nccl_wait
 from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers, waited
 
-MODULE = "railyard.rdma.nccl_wait"
 SHOWN = 4
 
 
@@ -17,10 +17,9 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        result, step = super().run(tmp, task_vars), {}
-        for step in answers(self, MODULE, task_vars, waited, progress_line):
-            pass  # each that is not the last is shown
-        result.update(step)
+        result = super().run(tmp, task_vars)
+        *_shown, last = answers(self, nccl_wait, task_vars, waited, progress_line)
+        result.update(last)
         return result
 
 

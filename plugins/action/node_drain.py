@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
+from ansible_collections.railyard.rdma.plugins.modules import node_drain
 from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers
 
-MODULE = "railyard.rdma.node_drain"
 # Lines of one message: a node with a hundred protected pods must not fill the screen each half minute.
 SHOWN = 5
 
@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         step, changed, evicted, before = {}, False, [], None
-        for step in answers(self, MODULE, task_vars, reached, progress_line):
+        for step in answers(self, node_drain, task_vars, reached, progress_line):
             changed = changed or bool(step.get("changed"))
             evicted += step.get("evicted") or []
             if step.get("diff"):

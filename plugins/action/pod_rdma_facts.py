@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import in_short
+from ansible_collections.railyard.rdma.plugins.modules import pod_rdma_facts
 from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers, waited
-
-MODULE = "railyard.rdma.pod_rdma_facts"
 
 
 class ActionModule(ActionBase):
@@ -17,10 +16,9 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
 
     def run(self, tmp=None, task_vars=None):
-        result, step = super().run(tmp, task_vars), {}
-        for step in answers(self, MODULE, task_vars, waited, progress_line):
-            pass  # each that is not the last is shown
-        result.update(step)
+        result = super().run(tmp, task_vars)
+        *_shown, last = answers(self, pod_rdma_facts, task_vars, waited, progress_line)
+        result.update(last)
         for key in ("finished", "pending"):
             result.pop(key, None)
         return result

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.readiness import in_short
+from ansible_collections.railyard.rdma.plugins.modules import rail_wait
 from ansible_collections.railyard.rdma.plugins.plugin_utils.long_waits import answers, waited
-
-MODULE = "railyard.rdma.rail_wait"
 
 
 class ActionModule(ActionBase):
@@ -18,7 +17,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result, step, progress = super().run(tmp, task_vars), {}, []
-        for step in answers(self, MODULE, task_vars, waited, progress_line):
+        for step in answers(self, rail_wait, task_vars, waited, progress_line):
             for row in step.get("progress") or []:
                 if not progress or progress[-1]["missing"] != row["missing"]:
                     progress.append(row)

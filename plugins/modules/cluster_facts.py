@@ -83,10 +83,12 @@ hosts:
 """
 
 import re
+import subprocess
 import sys
 from importlib import metadata
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.process import get_bin_path
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import (
@@ -111,18 +113,26 @@ def library_versions(names):
     return found
 
 
-def helm_facts(module, binary):
+def helm_facts(binary):
     """{path, version, reason} of Helm."""
-    path = module.get_bin_path(binary) if "/" not in binary else binary
-    if path is None:
-        return {"path": None, "version": None, "reason": f"{binary} is not on the PATH"}
     try:
-        code, out, err = module.run_command([path, "version", "--template", "{{ .Version }}"], handle_exceptions=False)
+        path = get_bin_path(binary) if "/" not in binary else binary
+    except ValueError:
+        return {"path": None, "version": None, "reason": f"{binary} is not on the PATH"}
+    command = [path, "version", "--template", "{{ .Version }}"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
     except OSError as error:
         return {"path": path, "version": None, "reason": f"{path}: {error.strerror}"}
-    match = VERSION.search(out)
-    if code or not match:
-        return {"path": path, "version": None, "reason": f"{path} version: {(err or out).strip()[:200]}"}
+    match = VERSION.search(done.stdout)
+    if done.returncode or not match:
+        return {
+            "path": path,
+            "version": None,
+            "reason": f"{path} version: {(done.stderr or done.stdout).strip()[:200]}",
+        }
     return {"path": path, "version": match.group(1), "reason": None}
 
 
@@ -198,14 +208,17 @@ def hosts_facts(api, cluster, hosts):
     return found if api else {host: {**entry, "reason": reason} for host, entry in found.items()}
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         libraries={"type": "list", "elements": "str", "default": ["kubernetes", "PyYAML", "websocket-client"]},
         helm_binary={"type": "str", "default": "helm"},
         hosts={"type": "dict"},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     hosts = module.params["hosts"]
     for host, names in (hosts or {}).items():
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -220,10 +233,14 @@ def main():
             "version": ".".join(map(str, sys.version_info[:3])),
             "libraries": library_versions(module.params["libraries"]),
         },
-        helm=helm_facts(module, helm) if helm else {"path": None, "version": None, "reason": "not looked for"},
+        helm=helm_facts(helm) if helm else {"path": None, "version": None, "reason": "not looked for"},
         cluster=cluster,
         **more,
     )
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -250,7 +250,7 @@ def results(api, params, found, waiting, second):
     return made
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         jobs={
@@ -271,7 +271,10 @@ def main():
         report_interval={"type": "int", "default": 30},
         earlier={"type": "float", "default": 0},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     params, api = module.params, connect_later(module.params, attempts=TRIES)
     try:
         found, waiting, second, over = wait(api, params, once=module.check_mode)
@@ -281,6 +284,10 @@ def main():
     except ApiError as error:
         module.fail_json(msg=f"The jobs cannot be looked at: HTTP status {error.status}: {error.message}")
     module.exit_json(changed=False, jobs=made, waiting=waiting, waited=second, finished=over)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -259,7 +259,7 @@ def failure(api, params, progress, error):
     return f"Node {name}: {text}. {end}".strip()
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         node={"type": "str", "required": True},
@@ -273,7 +273,10 @@ def main():
         interval={"type": "int", "default": 30},
         earlier={"type": "dict", "default": {}},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     params = module.params
     api, progress = connect_later(params), progress_of(params)
     options = {"by": who(), "now": utc_now, "unmanaged": params["unmanaged_pods"], "emptydir": params["emptydir"]}
@@ -296,6 +299,10 @@ def main():
     if finished:
         result["waiting"] = []
     module.exit_json(node=params["node"], finished=finished, **result)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

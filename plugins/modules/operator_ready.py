@@ -243,7 +243,7 @@ def grouped(troubles, limit=10):
     )
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         namespace={"type": "str", "default": "nvidia-network-operator"},
@@ -257,7 +257,10 @@ def main():
         timeout={"type": "int", "default": 600},
         interval={"type": "float", "default": 2},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     mistakes = config_mistakes(module.params["sriov_config"])
     if mistakes:
         module.fail_json(msg="; ".join(mistakes))
@@ -268,6 +271,10 @@ def main():
         module.fail_json(msg=f"The cluster cannot be read: {answer_text(error)}")
     except releases.Unreadable as error:
         module.fail_json(msg=str(error))
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -293,7 +293,7 @@ def look(api, execute, params, once=False, clock=time.monotonic, pause=time.slee
     return {**result, "pods": found, "not_read": not_read, "executions": len(executions)}
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         namespace={"type": "str", "required": True},
@@ -307,7 +307,10 @@ def main():
         report_interval={"type": "int", "default": 15},
         earlier={"type": "float", "default": 0},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     params = module.params
     for text in params["placeholders"]:
         try:
@@ -334,6 +337,10 @@ def main():
             msg=f"Pods in {params['namespace']} cannot be read: HTTP status {error.status}: {error.message}"
         )
     module.exit_json(changed=False, **result)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -366,7 +366,7 @@ def run(module, api):
     )
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         objects={"type": "list", "elements": "dict", "required": True},
@@ -385,8 +385,15 @@ def main():
             },
         },
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     run(module, connect(module))
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import A
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         namespace={"type": "str", "required": True},
@@ -151,7 +151,10 @@ def main():
         attachments_in={"type": "list", "elements": "str"},
         drains={"type": "bool", "default": False},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     api = connect(module)
     params = module.params
     whole, more = {}, {}
@@ -173,6 +176,10 @@ def main():
     except ApiError as error:
         module.fail_json(msg=f"The cluster cannot be read: {answer_text(error)}")
     module.exit_json(changed=False, state=found, requests=api.requests, **more)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

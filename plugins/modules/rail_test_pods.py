@@ -147,7 +147,7 @@ def run(module, api):
     module.exit_json(changed=present or bool(result["removed"]), **result)
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         pods={"type": "list", "elements": "dict", "required": True},
@@ -155,8 +155,15 @@ def main():
         make_namespace={"type": "bool", "default": False},
         timeout={"type": "int", "default": 300},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     run(module, connect(module))
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

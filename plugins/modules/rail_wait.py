@@ -302,7 +302,7 @@ def explained(api, pending, objects, layouts=()):
         return [*pending, readiness.missing(API, f"why is not known: {answer_text(error)}")]
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         state={"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -316,7 +316,10 @@ def main():
         report_interval={"type": "int", "default": 30},
         earlier={"type": "float", "default": 0},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     params, api = module.params, connect_later(module.params, attempts=TRIES)
     try:
         objects = flatten(params["objects"])
@@ -334,6 +337,10 @@ def main():
         lines = readiness.summary(pending)
         module.fail_json(msg="\n".join([f"{head} after {second:.0f} s:", *lines]), **result)
     module.exit_json(changed=False, **result)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

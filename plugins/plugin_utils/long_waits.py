@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from ansible.utils.display import Display
+from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import execute
 
 display = Display()
 
@@ -18,7 +19,7 @@ def answers(action, module, task_vars, reached, line):
     """Run a module until it has finished, and yield each of its answers.
 
     :param action: the action plugin (``ActionBase``) of the task.
-    :param module: full name of the module. It takes the option ``earlier`` and returns ``finished``.
+    :param module: the Python module, see ``in_process``. It takes the option ``earlier`` and returns ``finished``.
     :param reached: function from an answer to the next ``earlier``; it gets ``{}`` for the first call.
     :param line: function from an answer that is not the last to the text that is shown.
 
@@ -29,7 +30,7 @@ def answers(action, module, task_vars, reached, line):
     run, answer = os.getppid(), {}
     while True:
         arguments = {**action._task.args, "earlier": reached(answer)}
-        answer = action._execute_module(module_name=module, module_args=arguments, task_vars=task_vars)
+        answer = execute(action, module, arguments, task_vars)
         yield answer
         over = answer.get("failed") or answer.get("finished", True) or action._task.check_mode
         if over or os.getppid() != run:

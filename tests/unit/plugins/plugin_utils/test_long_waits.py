@@ -19,8 +19,8 @@ class Action:
         self._task = SimpleNamespace(args={"name": "x"}, check_mode=check_mode)
         self._rows, self.calls = list(rows), []
 
-    def _execute_module(self, module_name, module_args, task_vars):
-        self.calls.append(module_args)
+    def execute(self, _module, arguments, _task_vars):
+        self.calls.append(arguments)
         return self._rows[len(self.calls) - 1]
 
 
@@ -28,11 +28,12 @@ class Action:
 def shown(monkeypatch):
     lines = []
     monkeypatch.setattr(long_waits, "display", SimpleNamespace(display=lines.append))
+    monkeypatch.setattr(long_waits, "execute", Action.execute)
     return lines
 
 
 def run(action):
-    return list(long_waits.answers(action, "a.b.c", {}, long_waits.waited, lambda row: f"{row['waited']} s"))
+    return list(long_waits.answers(action, None, {}, long_waits.waited, lambda row: f"{row['waited']} s"))
 
 
 UNDERWAY = [{"finished": False, "waited": seconds} for seconds in (30.0, 60.0)]

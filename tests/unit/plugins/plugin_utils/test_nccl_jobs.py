@@ -13,9 +13,15 @@ from ansible_collections.railyard.rdma.plugins.filter.nccl_result import nccl_re
 from ansible_collections.railyard.rdma.plugins.filter.nccl_workers import nccl_workers
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl import environment, jobs
+from ansible_collections.railyard.rdma.tests.unit.plugins.plugin_utils.nccl_samples import (
+    HOSTS,
+    OPTIONS,
+    model,
+    node,
+    plan,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from nccl_samples import HOSTS, OPTIONS, model, node, plan
 
 
 def container(template):

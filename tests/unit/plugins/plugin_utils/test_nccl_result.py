@@ -14,7 +14,7 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.collect imp
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import evaluate
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import RULES
 from ansible_collections.railyard.rdma.plugins.plugin_utils.nccl.result import text_lines
-from nccl_samples import HOSTS, facts, judged, log
+from ansible_collections.railyard.rdma.tests.unit.plugins.plugin_utils.nccl_samples import HOSTS, facts, judged, log
 
 OURS = [name for name in RULES if name.startswith("NCCL-")]
 
