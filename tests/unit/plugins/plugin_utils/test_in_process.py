@@ -41,9 +41,7 @@ class Action:
 
     def __init__(self, transport="local", become=None, check_mode=False, **task):
         shell = SimpleNamespace(tmpdir="/tmp/of-the-task")
-        self._connection = SimpleNamespace(
-            transport=transport, become=become, has_native_async=False, _shell=shell
-        )
+        self._connection = SimpleNamespace(transport=transport, become=become, has_native_async=False, _shell=shell)
         self._task = SimpleNamespace(
             **{"delegate_to": None, "async_val": 0, "environment": [], "check_mode": check_mode, **task}
         )
