@@ -12,9 +12,11 @@ from rehearsal.operators.kinds import CONFIG_MAP, DAEMON_SET, DEPLOYMENT, NODE, 
 from rehearsal.operators.machines import Fleet, MachineError
 from rehearsal.operators.network_operator import DEVICE_PLUGIN_CONFIG
 from rehearsal.operators.runtime import Controller, Manager
-from rehearsal.operators.selection import daemon_runs_on, is_ready
+from rehearsal.operators.selection import daemon_runs_on, is_ready, place_of_daemons
 from rehearsal.operators.sriov_operator import PLUGIN, PLUGIN_CONFIG, PLUGIN_LABEL, resource_prefix
 from rehearsal.operators.sriov_policy import pool_devices
+
+PLAIN_PLUGIN = "network-operator-sriov-device-plugin"
 
 
 class Registry:
@@ -73,11 +75,21 @@ class DevicePlugins(Controller):
         self.registry = registry
 
     def keys(self, kind: Kind, obj: dict) -> list[str]:
+        name, uid = name_of(obj), obj["metadata"].get("uid")
         if kind == NODE:
-            return [name_of(obj)]
-        if kind == CONFIG_MAP and name_of(obj) not in (PLUGIN_CONFIG, DEVICE_PLUGIN_CONFIG):
-            return []
-        return [name_of(node) for node in self.cache(NODE)]
+            return [name] if self.news((kind, name), place_of_daemons(obj)) else []
+        nodes = [name_of(node) for node in self.cache(NODE)]
+        if kind == CONFIG_MAP and name == PLUGIN_CONFIG:  # it has an entry for each node
+            entries = obj.get("data") or {}
+            return [node for node in nodes if self.news((kind, node), (uid, entries.get(node)))]
+        if kind == CONFIG_MAP:
+            told = name == DEVICE_PLUGIN_CONFIG and self.news((kind, name), (uid, obj.get("data")))
+        else:
+            told = name in (PLUGIN, PLAIN_PLUGIN) and self.news((kind, name), (uid, obj["spec"].get("template")))
+        return nodes if told else []
+
+    def known_keys(self) -> set[str]:
+        return {name_of(node) for node in self.cache(NODE)}
 
     async def reconcile(self, key: str) -> float | None:
         node, machine = self.cache(NODE).get(key), self.fleet.get(key)
@@ -90,19 +102,21 @@ class DevicePlugins(Controller):
         }
         await self._label(node, configs.get(PLUGIN_CONFIG))
         wanted: dict[str, list[str]] = {}
+        runs = self._runs(PLUGIN, node, configs.get(PLUGIN_CONFIG))
+        plain = self._runs(PLAIN_PLUGIN, node, configs.get(DEVICE_PLUGIN_CONFIG))
         try:
-            functions = await machine.functions()
+            functions = await machine.functions() if runs or plain else {}
         except MachineError as error:
             self.log.info("node %s: %s", key, error)
             return 2.0
         in_use = self.registry.in_use.get(key, set())
-        if self._runs(PLUGIN, node, configs.get(PLUGIN_CONFIG)):
+        if runs:
             config = json.loads((configs[PLUGIN_CONFIG].get("data") or {}).get(key) or "{}")
             pf_vfs = {pci: function.vfs for pci, function in functions.items() if function.vfs}
             capable = {pci for pci, function in functions.items() if function.rdma} | in_use
             prefix = resource_prefix(self.cache(DEPLOYMENT))
             wanted = {f"{prefix}/{name}": devices for name, devices in pool_devices(config, pf_vfs, capable).items()}
-        if self._runs("network-operator-sriov-device-plugin", node, configs.get(DEVICE_PLUGIN_CONFIG)):
+        if plain:
             try:
                 wanted.update(
                     offers_of_plain_config(configs[DEVICE_PLUGIN_CONFIG]["data"]["config.json"], functions, in_use)

@@ -187,8 +187,8 @@ class Nodes(Controller):
             for name in machines:
                 if name not in self.ports:
                     self.ports[name] = await self._serve(name)
-            boot_ids = await asyncio.gather(*(machine.boot_id() for machine in machines.values()))
-            for name, boot_id in zip(machines, boot_ids):
+            for name, machine in machines.items():
+                boot_id = machine.boot_id()
                 if name not in self._up or self._up[name] != boot_id:
                     self.log.info("node %s: boot id %s", name, boot_id or "none, it is down")
                     self._up[name], self._since[name] = boot_id, time.monotonic()

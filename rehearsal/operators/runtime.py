@@ -109,6 +109,7 @@ class Controller:
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._slots = asyncio.Semaphore(self.workers)
+        self._told: dict[tuple, object] = {}
 
     def cache(self, kind: Kind) -> Cache:
         return self.manager.cache(kind)
@@ -116,6 +117,13 @@ class Controller:
     def keys(self, kind: Kind, obj: dict) -> Iterable[str]:
         """The keys to reconcile when ``obj`` changed. The default has one key for the whole cluster."""
         return ("cluster",)
+
+    def news(self, place: tuple, content: object) -> bool:
+        """Whether what is read of a place has changed since the last call: a reconcile that looks at a whole node must
+        not follow each heartbeat."""
+        old = self._told.get(place, ...)
+        self._told[place] = content
+        return old != content
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the world one step nearer to what is wanted; a number asks to be called again after so many seconds."""

@@ -122,6 +122,13 @@ DAEMON_TOLERATIONS = [
 ]
 
 
+def place_of_daemons(node: dict) -> tuple:
+    """What decides whether and since when daemons run on a node: its uid, labels, taints, readiness and boot."""
+    meta, status = node["metadata"], node.get("status") or {}
+    boot = (status.get("nodeInfo") or {}).get("bootID")
+    return meta.get("uid"), meta.get("labels"), (node.get("spec") or {}).get("taints"), is_ready(node), boot
+
+
 def daemon_runs_on(pod_spec: dict, node: dict) -> bool:
     """Whether a daemon set with this pod template wants a pod on the node."""
     tolerations = (pod_spec.get("tolerations") or []) + DAEMON_TOLERATIONS

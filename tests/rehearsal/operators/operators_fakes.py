@@ -32,7 +32,7 @@ class FakeMachine(Machine):
     def boot(self):
         return {"kernel": "6.14.0"} if self.up else None
 
-    async def boot_id(self):
+    def boot_id(self):
         return f"{self.name}-boot-{self.boot_number}" if self.up else None
 
     async def run(self, argv, netns=None, stdin=b""):

@@ -124,12 +124,12 @@ async def test_an_exclusive_pod_owns_its_rails_until_it_goes(cluster):
     assert "pod-" not in left and "rdma0v0" in left.split() and "rdma9v0" in left.split()
     assert left.count("Global tclass=0") == 2  # FC-57: what the plugin leaves behind
 
-    before = await machine.boot_id()
+    before = machine.boot_id()
     await machine.run(["/sbin/reboot"])
 
     async def back() -> bool:
         status = (await cluster.get(kinds.NODE, "gpu-1"))["status"]
-        boot_id = await machine.boot_id()
+        boot_id = machine.boot_id()
         if boot_id in (None, before) or status["nodeInfo"]["bootID"] != boot_id:
             return False
         return await machine.shell(f"cat /sys/bus/pci/devices/{RAILS[0]}/sriov_numvfs") == "1\n"
