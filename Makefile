@@ -29,7 +29,9 @@ export TMPDIR := $(CACHE)/tmp
 export ANSIBLE_REMOTE_TMP := $(CACHE)/home/.ansible/tmp
 export PATH := $(CURDIR)/.venv/bin:$(CACHE)/bin:$(USER_PATH)
 export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
-export PYTHONDONTWRITEBYTECODE := 1
+# Bytecode is kept, but not between the sources: a fleet starts hundreds of interpreters.
+export PYTHONPYCACHEPREFIX := $(CACHE)/pycache
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help rehearse test lint unit golden report-tests fleet-tests simulation-tests sanity molecule vm builders oldest tarball \
 	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages

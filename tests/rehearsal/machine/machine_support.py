@@ -21,7 +21,7 @@ from rehearsal.fleet import checks
 
 ROOT = Path(__file__).resolve().parents[3]
 TOOLS = ROOT / "rehearsal" / "machine" / "tools"
-ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONDONTWRITEBYTECODE": "1"}
+ENVIRONMENT = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
 
 @pytest.fixture(scope="session")
