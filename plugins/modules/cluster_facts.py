@@ -121,7 +121,7 @@ def helm_facts(binary):
         return {"path": None, "version": None, "reason": f"{binary} is not on the PATH"}
     command = [path, "version", "--template", "{{ .Version }}"]
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
     except OSError as error:
