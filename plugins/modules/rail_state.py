@@ -14,8 +14,8 @@ description:
   - Reads every kind of object that decides about the rails with one list each, in one connection, and returns of large
     objects only what somebody looks at.
   - The filter P(railyard.rdma.findings#filter) judges what is returned, as its option C(cluster).
-  - A part that the account may not read is null, and the reason says which right is missing, unless O(required) names it.
-    A kind that the server does not serve has no objects.
+  - A part that the account may not read is null, and the reason says which right is missing; with O(required) the module
+    fails instead. A kind that the server does not serve has no objects.
 author:
   - Railyard contributors (@railyard)
 extends_documentation_fragment:
@@ -51,10 +51,9 @@ options:
       - events
       - nic_ids
   required:
-    description: Parts without which nothing is worth having. The module fails where the account may not read one of them.
-    type: list
-    elements: str
-    default: []
+    description: Whether the module fails where the account may not read one of the parts.
+    type: bool
+    default: false
   attachments_in:
     description:
       - Namespaces in which network attachments are looked for, for accounts that may not list them elsewhere.
@@ -147,7 +146,7 @@ def argument_spec():
         namespace={"type": "str", "required": True},
         resource_prefixes={"type": "list", "elements": "str", "default": []},
         parts={"type": "list", "elements": "str", "choices": [*state.PARTS, "nic_ids"]},
-        required={"type": "list", "elements": "str", "default": []},
+        required={"type": "bool", "default": False},
         attachments_in={"type": "list", "elements": "str"},
         drains={"type": "bool", "default": False},
     )

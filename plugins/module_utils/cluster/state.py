@@ -137,9 +137,9 @@ def _nic_ids(api, namespace):
     return None if found is None else sorted((found.get("data") or {}).values())
 
 
-def read(api, namespace, prefixes=(), parts=None, whole=None, attachments_in=None, required=()):
-    """All parts, or the named ones. Raises ApiError for everything but a missing right, and for that where it is about a
-    part that is required.
+def read(api, namespace, prefixes=(), parts=None, whole=None, attachments_in=None, required=False):
+    """All parts, or the named ones. Raises ApiError for everything but a missing right, and for that with
+    ``required``.
 
     :param namespace: of the operator.
     :param prefixes: of the resources by which pods are chosen.
@@ -159,7 +159,7 @@ def read(api, namespace, prefixes=(), parts=None, whole=None, attachments_in=Non
                 if name == "pods" and whole is not None:
                     whole[name] = listed
         except ApiError as error:
-            if error.status != 403 or name in required:
+            if error.status != 403 or required:
                 raise
             found[name], reasons[name] = None, error.message
     return {**found, "reasons": reasons}

@@ -34,7 +34,7 @@ from rehearsal.apiserver import certificates
 MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rails", "namespace": "default"}, "data": {}}
 MODULES = {
     "rail_wait": (rail_wait, {"crds": ["ippools.nv-ipam.nvidia.com"], "timeout": 0}, "get customresourcedefinitions"),
-    "rail_state": (rail_state, {"namespace": "op", "parts": ["nodes"], "required": ["nodes"]}, "list nodes"),
+    "rail_state": (rail_state, {"namespace": "op", "parts": ["nodes"], "required": True}, "list nodes"),
     "rail_objects": (rail_objects, {"objects": [MAP]}, "get configmaps"),
     "node_drain": (node_drain, {"node": "gpu-1", "state": "drained"}, "get nodes"),
     "pod_rdma_facts": (pod_rdma_facts, {"namespace": "default", "names": ["p"]}, "list pods"),
