@@ -99,6 +99,15 @@ options:
       namespace:
         description: Where to look. Without it all namespaces are looked at.
         type: str
+  lifetime:
+    description:
+      - Seconds after which Kubernetes removes the objects by itself, for what comes and goes within a run that may be killed.
+      - A Job without pods owns them, one for each call and namespace. It goes with the objects when they are removed with
+        O(state=absent). An account that may not make it gets a warning.
+      - Objects are for ever with V(0). It is for O(state=present) and objects that have a namespace, without O(prune).
+    type: int
+    default: 0
+    version_added: 0.2.0
   force_conflicts:
     description:
       - Take over fields that another field manager owns.
@@ -232,6 +241,7 @@ requests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import lifetime
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import (
     InputError,
@@ -239,74 +249,50 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import
     apply_objects,
     delete_objects,
     flatten,
+    label,
     wait_until_gone,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import field_diff
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.prune import (
     AFTER,
     BEFORE,
     GONE_TIMEOUT,
     change_layout,
 )
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.results import diff_of, partial_message, public
 
 ACTIONS = ("created", "changed", "unchanged", "deleted")
 
 
-def public(results, check_mode=False):
-    """Results as they are returned: the contents of the objects stay in the diff. In check mode with the fields that
-    would change."""
-    rows = []
-    for result in results:
-        row = {k: v for k, v in result.items() if k not in ("before", "after")}
-        if check_mode and result["action"] == "changed":
-            row["fields"] = field_diff(result["before"], result["after"])
-        rows.append(row)
-    return rows
-
-
-def diff_of(results):
-    """One entry of Ansible's diff for each object that changed."""
-    entries = []
-    for result in results:
-        if result["action"] == "unchanged":
-            continue
-        place = f"{result['namespace']}/" if result["namespace"] else ""
-        header = f"{result['kind']} {place}{result['name']}"
-        entries.append(
-            {
-                "before_header": header,
-                "after_header": header,
-                "before": result["before"] or {},
-                "after": result["after"] or {},
-            }
-        )
-    return entries
-
-
-def partial_message(error, verb):
-    """The errors, then what was done before them and what was not: a half layout is never silent."""
-    names = {"deleted": [], verb: []}
-    for result in error.done:
-        place = f"{result['namespace']}/" if result["namespace"] else ""
-        names["deleted" if result["action"] == "deleted" else verb].append(f"{result['kind']} {place}{result['name']}")
-    lines = [f"{len(error.not_done)} of {int(len(error.not_done) + len(error.done))} objects were not {verb}."]
-    lines += error.errors
-    lines.append(f"{verb.capitalize()}: {', '.join(names[verb]) or 'none'}.")
-    if verb != "deleted" and names["deleted"]:
-        lines.append(f"Deleted, as an earlier layout had them: {', '.join(names['deleted'])}.")
-    lines.append(f"Not {verb}: {', '.join(error.not_done)}.")
-    return "\n".join(lines)
+def limited(module, api, objects):
+    """(objects, with the owner that limits their life where one is asked for; the owners)."""
+    seconds = module.params["lifetime"]
+    if not seconds:
+        return objects, []
+    everywhere = [label(obj) for obj in objects if not obj["metadata"].get("namespace")]
+    if seconds < 0:
+        raise InputError(f"lifetime: got {seconds}, must be seconds, or 0")
+    if everywhere or module.params["prune"]:
+        why = f"{', '.join(everywhere)} has no namespace" if everywhere else "prune is for objects that stay"
+        raise InputError(f"lifetime: {why}")
+    if module.check_mode:
+        return objects, []
+    objects, owners, told = lifetime.limit(api, objects, seconds)
+    for sentence in told:
+        module.warn(sentence)
+    return objects, owners
 
 
 def run(module, api):
     """Do the work over an Api; separate from main() so that tests bring their own."""
     params = module.params
-    present = params["state"] == "present"
+    present, owners = params["state"] == "present", []
     verb = "applied" if present else "deleted"
     foreign = None
     try:
         objects = flatten(params["objects"])
+        if present:
+            objects, owners = limited(module, api, objects)
         if present and params["prune"]:
             results, foreign = change_layout(
                 api,
@@ -328,13 +314,17 @@ def run(module, api):
             )
         else:
             results = delete_objects(api, objects, params["field_manager"], module.check_mode)
+            owners = lifetime.owners_of([r["before"] for r in results if r["before"] and not module.check_mode])
             if params["wait_gone"] and not module.check_mode:
                 left = wait_until_gone(api, objects, params["wait_gone"])
                 if left:
                     raise PartialFailure(
                         [f"{name} is still there after {params['wait_gone']} s" for name in left], results, left
                     )
+            lifetime.release(api, owners)
     except PartialFailure as error:
+        if present and not error.done:
+            lifetime.release(api, owners)
         module.fail_json(
             msg=partial_message(error, verb),
             objects=public(error.done, module.check_mode),
@@ -342,6 +332,7 @@ def run(module, api):
             changed=any(r["action"] != "unchanged" for r in error.done),
         )
     except (InputError, KindNotServed) as error:
+        lifetime.release(api, owners)
         module.fail_json(msg=str(error), objects=[], not_done=[])
     except ApiError as error:
         module.fail_json(
@@ -373,6 +364,7 @@ def argument_spec():
         state={"type": "str", "choices": ["present", "absent"], "default": "present"},
         field_manager={"type": "str", "default": "railyard"},
         wait_gone={"type": "int", "default": 0},
+        lifetime={"type": "int", "default": 0},
         force_conflicts={"type": "bool", "default": False},
         prune={
             "type": "list",

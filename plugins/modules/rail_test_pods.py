@@ -14,8 +14,10 @@ description:
   - Makes pods that the filter P(railyard.rdma.verify_pods#filter) returned, or removes them and waits until their devices are
     free.
   - Before it makes pods it removes all test pods of the same purpose on the same hosts, whatever their names are, so that a
-    run that was killed leaves nothing behind once the next one has begun. Kubernetes itself ends a test pod after the
-    deadline that it carries.
+    run that was killed leaves nothing behind once the next one has begun.
+  - Should none follow, Kubernetes removes the pods itself, when O(timeout) and then the longest C(activeDeadlineSeconds) of
+    them are over. For that they are owned by a Job that starts no pod (C(parallelism) 0); it goes with them. Where it cannot
+    be made RV(unknown) says so, and pods stay as finished objects.
   - Looks first whether the namespace enforces a Pod Security level that refuses the pods.
 author:
   - Railyard contributors (@railyard)
@@ -47,7 +49,7 @@ options:
     type: bool
     default: false
   timeout:
-    description: Seconds to wait until pods are gone.
+    description: Seconds to wait until pods are gone, and that new ones may take to start.
     type: int
     default: 300
 requirements:
@@ -83,7 +85,7 @@ level:
   type: str
   sample: baseline
 unknown:
-  description: What could not be looked at, in sentences.
+  description: What could not be looked at or arranged, in sentences.
   returned: when O(state=present)
   type: list
   elements: str

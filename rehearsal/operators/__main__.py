@@ -15,6 +15,7 @@ from pathlib import Path
 from rehearsal.operators.client import Api
 from rehearsal.operators.device_plugin import DevicePlugins, Registry
 from rehearsal.operators.exec_server import ExecServer
+from rehearsal.operators.jobs import Jobs
 from rehearsal.operators.kinds import POD
 from rehearsal.operators.kubelet import Kubelets
 from rehearsal.operators.launchers import Launchers
@@ -48,6 +49,7 @@ async def serve(api: Api, fleet: Fleet, system_nodes: int) -> None:
     manager.add(
         Nodes(manager, fleet, ports, system_nodes, execs.start),
         Workloads(manager),
+        Jobs(manager),
         Scheduler(manager),
         kubelets,
         plugins,

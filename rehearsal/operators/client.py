@@ -172,13 +172,15 @@ class Api:
             if error.code != 404:
                 raise
 
-    async def delete(self, kind: Kind, obj: dict, grace_seconds: int | None = None) -> None:
+    async def delete(self, kind: Kind, obj: dict, grace_seconds: int | None = None, policy: str | None = None) -> None:
         """Delete ``obj`` (only that very one: its uid is a precondition). A missing object is no error."""
         options: dict = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if obj["metadata"].get("uid"):
             options["preconditions"] = {"uid": obj["metadata"]["uid"]}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
+        if policy is not None:
+            options["propagationPolicy"] = policy
         try:
             await self.call("DELETE", kind.path(namespace_of(obj), name_of(obj)), options)
         except ApiError as error:

@@ -1,22 +1,12 @@
 # Copyright (c) 2026 Railyard contributors
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deployments, DaemonSets and Jobs: their status follows the nodes they could run on, without pods of their own."""
+"""Deployments and DaemonSets: their status follows the nodes they could run on, without pods of their own."""
 
 from __future__ import annotations
 
 from rehearsal.operators.client import now
-from rehearsal.operators.kinds import (
-    DAEMON_SET,
-    DEPLOYMENT,
-    JOB,
-    MPI_JOB,
-    NODE,
-    REPLICA_SET,
-    Kind,
-    name_of,
-    namespace_of,
-)
+from rehearsal.operators.kinds import DAEMON_SET, DEPLOYMENT, NODE, REPLICA_SET, Kind, name_of, namespace_of
 from rehearsal.operators.replica_sets import owned_by, replica_set, replica_set_status
 from rehearsal.operators.runtime import Controller
 from rehearsal.operators.scheduler import obstacles
@@ -77,33 +67,10 @@ def daemon_set_status(daemon_set: dict, nodes: list[dict]) -> dict:
     }
 
 
-def job_status(job: dict, nodes: list[dict]) -> dict | None:
-    """Status of a Job that ran to its end at once, or None while no node takes its pod."""
-    if job["spec"].get("suspend") or not any(not obstacles(template_of(job), node, {}) for node in nodes):
-        return None
-    wanted = job["spec"].get("completions", 1)
-    old = job.get("status") or {}
-    stamp = old.get("startTime") or now()
-    reason, text = "CompletionsReached", "Reached expected number of succeeded pods"
-    conditions = [
-        {**condition(kind, True, reason, text, old.get("conditions")), "lastProbeTime": stamp}
-        for kind in ("SuccessCriteriaMet", "Complete")
-    ]
-    return {
-        "startTime": stamp,
-        "completionTime": old.get("completionTime") or now(),
-        "succeeded": wanted,
-        "ready": 0,
-        "terminating": 0,
-        "uncountedTerminatedPods": {},
-        "conditions": conditions,
-    }
-
-
 class Workloads(Controller):
     """Keys are "<plural>/<namespace>/<name>"; a change of any node looks at all workloads again."""
 
-    watches = (DEPLOYMENT, DAEMON_SET, JOB, NODE, REPLICA_SET)
+    watches = (DEPLOYMENT, DAEMON_SET, NODE, REPLICA_SET)
 
     def keys(self, kind: Kind, obj: dict) -> list[str]:
         if kind == REPLICA_SET:
@@ -115,25 +82,23 @@ class Workloads(Controller):
             return [f"{kind.plural}/{namespace_of(obj)}/{name_of(obj)}"]
         return [
             f"{k.plural}/{namespace_of(item)}/{name_of(item)}"
-            for k in (DEPLOYMENT, DAEMON_SET, JOB)
+            for k in (DEPLOYMENT, DAEMON_SET)
             for item in self.cache(k)
         ]
 
     async def reconcile(self, key: str) -> float | None:
         plural, namespace, name = key.split("/")
-        kind = {k.plural: k for k in (DEPLOYMENT, DAEMON_SET, JOB)}[plural]
+        kind = {k.plural: k for k in (DEPLOYMENT, DAEMON_SET)}[plural]
         obj = self.cache(kind).get(name, namespace)
-        if obj is None or any(owner["kind"] == MPI_JOB.kind for owner in obj["metadata"].get("ownerReferences") or []):
-            return None  # the MPI operator looks after the pods of its Jobs itself
-        build = {DEPLOYMENT: deployment_status, DAEMON_SET: daemon_set_status, JOB: job_status}[kind]
+        if obj is None:
+            return None
+        build = {DEPLOYMENT: deployment_status, DAEMON_SET: daemon_set_status}[kind]
         status = build(obj, list(self.cache(NODE)))
         old = obj.get("status") or {}
-        if kind == JOB and old.get("completionTime"):
-            return None
-        if status and any(old.get(field) != value for field, value in status.items()):
+        if any(old.get(field) != value for field, value in status.items()):
             await self.api.patch(kind, obj, {"status": status}, "status")
         if kind == DEPLOYMENT:
-            await self._replica_sets(obj, (status or {}).get("readyReplicas", 0))
+            await self._replica_sets(obj, status.get("readyReplicas", 0))
         return None
 
     async def _replica_sets(self, deployment: dict, ready: int) -> None:

@@ -33,7 +33,7 @@ HOLDERS = {
     },
     ("", "namespaces"): {
         "create": ["install_operator@cluster"],
-        "get": ["verify@cluster"],
+        "get": ["verify@cluster", "benchmark@cluster"],
         "list": ["apply_rails@cluster", "plan@cluster", "teardown@cluster"],
         "patch": ["install_operator@cluster"],
     },
@@ -129,8 +129,8 @@ HOLDERS = {
         "list": ["install_operator@operator"],
     },
     ("batch", "jobs"): {
-        "create": ["install_operator@operator"],
-        "delete": ["install_operator@operator"],
+        "create": ["install_operator@operator", "verify@networks", "benchmark@networks", "nccl@networks"],
+        "delete": ["install_operator@operator", "verify@networks", "benchmark@networks", "nccl@networks"],
         "get": ["install_operator@operator"],
         "list": ["install_operator@operator"],
         "patch": ["install_operator@operator"],

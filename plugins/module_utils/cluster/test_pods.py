@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import lifetime
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import apply_objects
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import stuck_reason
@@ -132,7 +133,8 @@ def left_pods(api, pods):
 
 
 def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
-    """Delete the test pods and those of earlier runs, and wait until they are gone. Gives their names.
+    """Delete the test pods and those of earlier runs, and wait until they are gone. Gives their names. The Jobs that would
+    have removed them go, too.
 
     The kubelet lets an object go when the pod's network is torn down, so its devices are free then.
 
@@ -140,9 +142,10 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
     :raises TestPodsError: some are still there.
     """
     deadline, interval = clock() + timeout, 0.2
-    asked, refused = set(), {}
+    asked, refused, owners = set(), {}, {}
     while True:
         left = left_pods(api, pods)
+        owners.update((owner["uid"], (namespace, owner)) for namespace, owner in lifetime.owners_of(left))
         for pod in left:
             meta = pod["metadata"]
             place = f"{meta['namespace']}/{meta['name']}"
@@ -152,6 +155,7 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
         if refused:
             raise TestPodsError(f"{len(refused)} test pods cannot be deleted: {'; '.join(sorted(refused.values()))}")
         if not left:
+            lifetime.release(api, owners.values())
             return sorted(asked)
         if clock() >= deadline:
             told = "; ".join(f"{pod['metadata']['name']} ({stuck_reason(pod)})" for pod in left[:5])
@@ -178,14 +182,24 @@ def _delete(api, meta, place):
 def make(api, pods, make_namespace, timeout, manager="railyard"):
     """Make the test pods after anything that an earlier run left is gone. Gives {removed, level, unknown}.
 
-    ``unknown`` are sentences about what could not be looked at.
+    ``unknown`` are sentences about what could not be looked at or arranged. Should nobody ever remove the pods, Kubernetes
+    does when they had ``timeout`` seconds to start and the seconds of their own deadline to run.
     """
     unknown = []
     for name, own in _by_namespace(pods).items():
         told = prepare_namespace(api, name, own, make_namespace, manager)
         unknown += [told] if told else []
     removed = remove(api, pods, timeout)
-    apply_objects(api, pods, manager, force=True)
+    owned, owners = pods, []
+    deadlines = [pod["spec"].get("activeDeadlineSeconds") for pod in pods]
+    if pods and all(deadlines):
+        owned, owners, told = lifetime.limit(api, pods, timeout + max(deadlines))
+        unknown += told
+    try:
+        apply_objects(api, owned, manager, force=True)
+    except Exception:
+        lifetime.release(api, owners)
+        raise
     return {"removed": removed, "level": needed_level(pods) if pods else None, "unknown": unknown}
 
 

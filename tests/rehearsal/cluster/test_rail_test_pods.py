@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import test_pods as life
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import PartialFailure
 from ansible_collections.railyard.rdma.plugins.modules import rail_test_pods
 from ansible_collections.railyard.rdma.plugins.plugin_utils.verify_pods import pods
 
@@ -41,6 +43,23 @@ def named(cluster, namespace="default") -> list[str]:
     return sorted(item["metadata"]["name"] for item in items if life.LABEL in (item["metadata"].get("labels") or {}))
 
 
+def jobs(cluster, namespace="default") -> list[dict]:
+    return cluster.api().list_items(f"/apis/batch/v1/namespaces/{namespace}/jobs")
+
+
+def time_is_over(cluster, namespace="default") -> None:
+    """What the cluster does with Jobs that own test pods when their time is over: it deletes them in the foreground."""
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+    for job in jobs(cluster, namespace):
+        cluster.api().request(
+            "DELETE", f"/apis/batch/v1/namespaces/{namespace}/jobs/{job['metadata']['name']}", body=body
+        )
+    deadline = time.monotonic() + 20
+    while jobs(cluster, namespace) or named(cluster, namespace):
+        assert time.monotonic() < deadline, "something stays"
+        time.sleep(0.02)
+
+
 def namespace(cluster, level=None, **labels) -> str:
     """A namespace of somebody else."""
     name = f"theirs-{next(NUMBERS)}"
@@ -54,6 +73,7 @@ def _nothing_left(cluster):
     yield
     for name in named(cluster):
         cluster.api().request("DELETE", f"/api/v1/namespaces/default/pods/{name}")
+    time_is_over(cluster)
 
 
 def test_pods_come_and_go(cluster, capsys):
@@ -61,10 +81,15 @@ def test_pods_come_and_go(cluster, capsys):
     result = cluster.run(capsys, rail_test_pods, pods=wanted)
     assert (result["changed"], result["removed"], result["level"]) == (True, [], "baseline")
     assert named(cluster) == ["railyard-verify-gpu-1", "railyard-verify-gpu-2"]
+    (job,) = jobs(cluster)
+    # As long as the pods may run, and before that to start.
+    assert (job["spec"]["parallelism"], job["spec"]["activeDeadlineSeconds"]) == (0, 3600 + 300)
+    assert job["spec"]["ttlSecondsAfterFinished"] == 0
     gone = cluster.run(capsys, rail_test_pods, pods=wanted, state="absent")
     assert gone["removed"] == ["default/railyard-verify-gpu-1", "default/railyard-verify-gpu-2"]
     again = cluster.run(capsys, rail_test_pods, pods=wanted, state="absent")
     assert (again["changed"], again["removed"], named(cluster)) == (False, [], [])
+    assert jobs(cluster) == []
 
 
 def test_what_a_killed_run_left_goes_whatever_it_is_called(cluster, capsys):
@@ -111,6 +136,10 @@ def test_a_run_that_is_killed_anywhere_leaves_nothing_after_the_next_one(cluster
             break
         except Killed:
             pass
+        if number % 2:
+            # No run follows.
+            time_is_over(cluster, where or "default")
+            continue
         life.make(cluster.api(), made(namespace=where), own, 20)
         life.take_away(cluster.api(), made(namespace=where), 20)
         assert named(cluster, where or "default") == []
@@ -165,6 +194,32 @@ def test_our_own_namespace_gets_the_level_that_is_needed_now(cluster, capsys):
     cluster.run(capsys, rail_test_pods, pods=made(namespace="grown", ipc_lock=True), make_namespace=True)
     assert cluster.api().get("/api/v1/namespaces/grown")["metadata"]["labels"][life.ENFORCE] == "privileged"
     cluster.run(capsys, rail_test_pods, pods=wanted, state="absent")
+
+
+@pytest.mark.parametrize("status", [403, 422], ids=["no right", "a policy refuses it"])
+def test_without_the_job_the_pods_run_all_the_same(cluster, status):
+    told = life.make(refusing(cluster, status, "POST", "/jobs"), made(["gpu-1"]), False, 20)
+    assert len(told["unknown"]) == 1 and "would stay if it were killed" in told["unknown"][0]
+    assert named(cluster) == ["railyard-verify-gpu-1"] and jobs(cluster) == []
+    assert life.take_away(cluster.api(), made(["gpu-1"]), 20)["removed"]
+
+
+def test_a_server_that_fails_makes_nothing(cluster):
+    with pytest.raises(ApiError):
+        life.make(refusing(cluster, 500, "POST", "/jobs"), made(["gpu-1"]), False, 20)
+    assert named(cluster) == []
+
+
+def test_pods_that_are_refused_leave_no_job(cluster):
+    with pytest.raises(PartialFailure):
+        life.make(refusing(cluster, 403, "PATCH", "/pods/"), made(), False, 20)
+    assert jobs(cluster) == []
+
+
+def test_a_job_that_cannot_be_deleted_goes_by_itself(cluster):
+    life.make(cluster.api(), made(["gpu-1"]), False, 20)
+    assert life.take_away(refusing(cluster, 403, "DELETE", "/jobs/"), made(["gpu-1"]), 20)["removed"]
+    assert named(cluster) == [] and len(jobs(cluster)) == 1
 
 
 def refusing(cluster, status, *when):

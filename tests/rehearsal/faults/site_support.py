@@ -118,6 +118,13 @@ class Site:
             kill_tree(running.pid)
             running.wait(30)
 
+    def until(self, what: str, reached: Callable[[], bool]) -> None:
+        """Wait for what the cluster does by itself."""
+        limit = time.monotonic() + 120  # only ends a test that would hang
+        while not reached():
+            assert time.monotonic() < limit, f"never seen: {what}"
+            time.sleep(0.1)
+
     def _playbook(self, *playbooks: Path, forks: int, variables: dict[str, object]) -> list[str]:
         sources = ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
         program = str(Path(sys.executable).parent / "ansible-playbook")

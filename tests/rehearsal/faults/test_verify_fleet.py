@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 import site_support
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.lifetime import LABEL as LIFETIME
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.test_pods import LABEL
 from site_support import ROOT, host
 
@@ -37,13 +38,19 @@ class Site(site_support.Site):
         lines = (self.state.folder / "logs" / "apiserver.jsonl").read_text().splitlines()
         return sum(json.loads(line)["path"].endswith("/exec") for line in lines)
 
+    def jobs(self) -> list[dict]:
+        """The Jobs that remove test pods whose run was killed."""
+        return [
+            item for item in self.items("/apis/batch/v1/jobs") if LIFETIME in (item["metadata"].get("labels") or {})
+        ]
+
     def kill_while_pods_run(self) -> list[dict]:
-        """Kill a run of verify.yml once its pods are on nodes, and give the pods that it left."""
+        """Kill a run of verify.yml once its pods are on nodes, and give the pods that it left. They may stay 18 s."""
 
         def placed() -> bool:
             return len([pod for pod in self.pods() if pod["spec"].get("nodeName")]) == 4
 
-        self.kill_when(placed, PLAYBOOKS / "verify.yml", **VARIABLES)
+        self.kill_when(placed, PLAYBOOKS / "verify.yml", **VARIABLES, rdma_verify_timeout=6, rdma_verify_deadline=1)
         return self.pods()
 
 
@@ -54,6 +61,7 @@ class Outcome:
     left: list[dict]
     report: dict
     pods: list[dict]
+    jobs: list[dict]
     nodes: list[dict]
     executions: int
 
@@ -69,20 +77,24 @@ def outcome(tmp_path_factory) -> Outcome:
     try:
         site.play(PLAYBOOKS / "install_operator.yml", PLAYBOOKS / "apply_rails.yml", rail_networks_drain_limit="100%")
         left = site.kill_while_pods_run()
+        site.until("what a killed run left goes by itself", lambda: not site.pods() and not site.jobs())
         before, path = site.executions(), site.state.folder.parent / "report.json"
         site.play(PLAYBOOKS / "verify.yml", report_file=str(path), **VARIABLES)
         count = site.executions() - before
-        return Outcome(left, json.loads(path.read_text()), site.pods(), site.items("/api/v1/nodes"), count)
+        return Outcome(left, json.loads(path.read_text()), site.pods(), site.jobs(), site.items("/api/v1/nodes"), count)
     finally:
         site.down()
 
 
-def test_a_killed_run_leaves_its_pods_and_the_next_one_removes_them(outcome):
+def test_the_cluster_removes_the_pods_of_a_killed_run(outcome):
     assert sorted(pod["metadata"]["name"] for pod in outcome.left) == [
         f"railyard-verify-{node}-{part}" for node in ("far", "near") for part in "ab"
     ]
-    assert all(pod["spec"]["activeDeadlineSeconds"] for pod in outcome.left), "they end by themselves at the latest"
-    assert outcome.pods == []
+    assert all(pod["spec"]["activeDeadlineSeconds"] == 12 for pod in outcome.left)
+
+
+def test_a_run_that_ends_well_leaves_neither_pod_nor_job(outcome):
+    assert outcome.pods == [] and outcome.jobs == []
 
 
 def test_no_node_is_cordoned(outcome):

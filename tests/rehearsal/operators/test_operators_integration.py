@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 from aiohttp import web
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster import auth, lifetime
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api as ProductApi
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import apply_objects
 from operators_fakes import PFS, FakeFleet
 from operators_support import SHAPE, Cluster
 
@@ -22,6 +25,8 @@ from rehearsal.operators import kinds
 from rehearsal.operators.__main__ import serve
 from rehearsal.operators.client import Api
 from rehearsal.operators.kinds import annotations_of
+
+ANY = [{"operator": "Exists"}]
 
 
 async def start_api(folder: Path) -> web.AppRunner:
@@ -78,6 +83,37 @@ async def test_from_policy_to_a_pod_with_an_address(cluster):
     await cluster.until("FailedScheduling", refused)
     await cluster.api.delete(kinds.POD, pod)
     await cluster.phase("two", "Running")
+
+
+async def test_pods_of_a_killed_run_go_with_their_job(cluster, tmp_path):
+    """Nobody removes them: a Job without pods does, a second after it started, and takes one that runs and one that waits."""
+    await cluster.api.create(kinds.NAMESPACE, {"metadata": {"name": "default"}})
+    there = ProductApi(auth.transport_for({"kubeconfig": str(tmp_path / "kubeconfig")}))
+    container = {"name": "c", "image": "busybox"}
+    objects = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": node, "namespace": "default"},
+            "spec": {"containers": [container], "nodeSelector": {"kubernetes.io/hostname": node}, "tolerations": ANY},
+        }
+        for node in ("a", "nowhere")
+    ]
+    owned, owners, told = await asyncio.to_thread(lifetime.limit, there, objects, 2)
+    assert told == [] and len(owners) == 1
+    await asyncio.to_thread(apply_objects, there, owned, "railyard")
+    names = [owner["name"] for _namespace, owner in owners]
+
+    async def left() -> list[str]:
+        found = [*(await cluster.api.list(kinds.POD))[0], *(await cluster.api.list(kinds.JOB))[0]]
+        return [item["metadata"]["name"] for item in found if item["metadata"]["namespace"] == "default"]
+
+    assert sorted(await left()) == sorted(["a", "nowhere", *names])
+
+    async def gone() -> bool:
+        return not await left()
+
+    await cluster.until("the end of the pods and their Job", gone)
 
 
 async def test_nothing_happens_before_the_chart(cluster):

@@ -17,7 +17,7 @@ from aiohttp import web
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import auth, plan_facts, state
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api as PlainApi
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.prune import change_layout
-from ansible_collections.railyard.rdma.plugins.modules.rail_objects import public
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.results import public
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.build import Seen, build
 from ansible_collections.railyard.rdma.plugins.plugin_utils.plan.estimate import Minutes
 from operators_fakes import PFS, FakeFleet
