@@ -96,7 +96,8 @@ def test_every_rail_is_measured(outcome):
     rows, _text = outcome
     assert [row["rail"] for row in rows] == list(RAILS)
     for row in rows:
-        assert row["gbps"] is not None and row["gbps"] > 0, row
+        # Two decimals of Gb/s are too few for emulated CPUs that others keep busy; the rate of messages has six.
+        assert row["gbps"] is not None and row["mpps"] > 0, row
         # The rate of a soft-RoCE port means nothing, so a share of it would not either.
         assert (row["verdict"], row["ratio"]) == ("unknown", None), row
 
