@@ -75,21 +75,18 @@ class DevicePlugins(Controller):
         self.registry = registry
 
     def keys(self, kind: Kind, obj: dict) -> list[str]:
-        name, uid = name_of(obj), obj["metadata"].get("uid")
         if kind == NODE:
-            return [name] if self.news((kind, name), place_of_daemons(obj)) else []
-        nodes = [name_of(node) for node in self.cache(NODE)]
-        if kind == CONFIG_MAP and name == PLUGIN_CONFIG:  # it has an entry for each node
-            entries = obj.get("data") or {}
-            return [node for node in nodes if self.news((kind, node), (uid, entries.get(node)))]
-        if kind == CONFIG_MAP:
-            told = name == DEVICE_PLUGIN_CONFIG and self.news((kind, name), (uid, obj.get("data")))
-        else:
-            told = name in (PLUGIN, PLAIN_PLUGIN) and self.news((kind, name), (uid, obj["spec"].get("template")))
-        return nodes if told else []
+            return [name_of(obj)]
+        looked_at = (PLUGIN_CONFIG, DEVICE_PLUGIN_CONFIG) if kind == CONFIG_MAP else (PLUGIN, PLAIN_PLUGIN)
+        return [name_of(node) for node in self.cache(NODE)] if name_of(obj) in looked_at else []
 
-    def known_keys(self) -> set[str]:
-        return {name_of(node) for node in self.cache(NODE)}
+    def read_of(self, kind: Kind, obj: dict, key: str) -> object:
+        if kind == NODE:
+            return place_of_daemons(obj)
+        if kind == DAEMON_SET:
+            return obj["metadata"].get("uid"), obj["spec"].get("template")
+        data = obj.get("data") or {}
+        return obj["metadata"].get("uid"), data.get(key) if name_of(obj) == PLUGIN_CONFIG else data
 
     async def reconcile(self, key: str) -> float | None:
         node, machine = self.cache(NODE).get(key), self.fleet.get(key)

@@ -109,7 +109,7 @@ class Controller:
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._slots = asyncio.Semaphore(self.workers)
-        self._told: dict[tuple, object] = {}
+        self._read: dict[tuple, object] = {}  # what a key was last told of an object
 
     def cache(self, kind: Kind) -> Cache:
         return self.manager.cache(kind)
@@ -118,12 +118,10 @@ class Controller:
         """The keys to reconcile when ``obj`` changed. The default has one key for the whole cluster."""
         return ("cluster",)
 
-    def news(self, place: tuple, content: object) -> bool:
-        """Whether what is read of a place has changed since the last call: a reconcile that looks at a whole node must
-        not follow each heartbeat."""
-        old = self._told.get(place, ...)
-        self._told[place] = content
-        return old != content
+    def read_of(self, kind: Kind, obj: dict, key: str) -> object:
+        """What a reconcile of ``key`` reads of ``obj``: it follows only a change of this, so one that looks at a whole
+        node need not follow each heartbeat. The default differs each time: every change is news."""
+        return object()
 
     async def reconcile(self, key: str) -> float | None:
         """Bring the world one step nearer to what is wanted; a number asks to be called again after so many seconds."""
@@ -140,8 +138,16 @@ class Controller:
             self._running[key] = asyncio.get_running_loop().create_task(self._work(key))
 
     def _changed(self, kind: Kind, obj: dict) -> None:
+        gone = self.cache(kind).get(name_of(obj), namespace_of(obj)) is None
         for key in self.keys(kind, obj):
-            self.enqueue(key)
+            place = (kind, namespace_of(obj), name_of(obj), key)
+            read = None if gone else self.read_of(kind, obj, key)
+            if gone or place not in self._read or self._read[place] != read:
+                self.enqueue(key)
+            if gone:
+                self._read.pop(place, None)
+            else:
+                self._read[place] = read
 
     def known_keys(self) -> set[str]:
         return {key for kind in self.watches for obj in self.cache(kind) for key in self.keys(kind, obj)}

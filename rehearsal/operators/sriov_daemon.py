@@ -81,25 +81,21 @@ class ConfigDaemons(Controller):
         self.plugins = plugins
 
     def keys(self, kind: Kind, obj: dict) -> list[str]:
-        if kind == SRIOV_STATE:
+        if kind in (SRIOV_STATE, NODE):
             return [name_of(obj)]
         if kind == DAEMON_SET and name_of(obj) != DAEMON or kind == CONFIG_MAP and name_of(obj) != "supported-nic-ids":
             return []
-        if not self.news((kind, namespace_of(obj), name_of(obj)), self._read_by_sync(kind, obj)):
-            return []
-        return [name_of(obj)] if kind == NODE else [name_of(node) for node in self.cache(NODE)]
+        return [name_of(node) for node in self.cache(NODE)]
 
-    def _read_by_sync(self, kind: Kind, obj: dict) -> object:
-        """What a sync reads of an object, and its uid: an object that is made anew counts as another."""
+    def read_of(self, kind: Kind, obj: dict, key: str) -> object:
+        if kind == SRIOV_STATE:
+            return super().read_of(kind, obj, key)
         if kind == NODE:
             return place_of_daemons(obj)
         if kind == DEPLOYMENT:
             return running_in(self.cache(DEPLOYMENT), SRIOV)
         spec = obj.get("spec") or {}
         return obj["metadata"].get("uid"), spec.get("template", spec), obj.get("data")
-
-    def known_keys(self) -> set[str]:
-        return {name_of(node) for node in self.cache(NODE)}
 
     async def reconcile(self, key: str) -> float | None:
         namespace = running_in(self.cache(DEPLOYMENT), SRIOV)
