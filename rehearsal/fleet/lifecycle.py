@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -98,6 +99,9 @@ def _described(state: State, specs: list[dict[str, Any]]) -> bool:
 
 
 def _start(state: State, fleet: Fleet, say: Say) -> None:
+    import rehearsal.kernel
+    import rehearsal.machine.supervisor  # noqa: F401  both once, here, and not in each node
+
     begun = time.monotonic()
 
     def step(text: str) -> None:
@@ -113,7 +117,7 @@ def _start(state: State, fleet: Fleet, say: Say) -> None:
         folder = state.folder / "nodes" / spec["name"]
         folder.mkdir(parents=True)
         write_json(folder / "spec.json", spec)
-        _python_part(state, f"node-{spec['name']}", "node", "rehearsal.machine", "--node", spec["name"])
+        state.fork(f"node-{spec['name']}", "node", functools.partial(_be_node, state, spec["name"]))
     if fleet.cluster:
         _wait_api(state)
         if assets and fleet.crds:
@@ -141,15 +145,26 @@ def _keys(state: State) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
+def _be_node(state: State, name: str) -> None:
+    """What python -m rehearsal.machine does, in a process that has imported all of it."""
+    from rehearsal.kernel import serve
+    from rehearsal.machine import userns
+    from rehearsal.machine.supervisor import supervise
+
+    os.chdir(ROOT)
+    os.environ.update(_environment())
+    userns.become_root()
+    supervise(state.folder.resolve(), name, serve)
+
+
 def _python_part(state: State, name: str, kind: str, module: str, *words: str) -> None:
-    environment = {
-        **os.environ,
-        "PATH": checks.search_path(),
-        "PYTHONPATH": os.pathsep.join(_python_path()),
-        "PYTHONUNBUFFERED": "1",
-    }
     command = [sys.executable, "-m", module, "--state", str(state.folder), *words]
-    state.spawn(name, kind, command, cwd=ROOT, env=environment)
+    state.spawn(name, kind, command, cwd=ROOT, env={**os.environ, **_environment()})
+
+
+def _environment() -> dict[str, str]:
+    """What the parts of a fleet have besides the environment of this command."""
+    return {"PATH": checks.search_path(), "PYTHONPATH": os.pathsep.join(_python_path()), "PYTHONUNBUFFERED": "1"}
 
 
 def _python_path() -> list[str]:

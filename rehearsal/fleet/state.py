@@ -5,8 +5,8 @@
 """STATE/fleet.json: which processes belong to the fleet, so that they can be ended after any crash.
 
 A process is known by its id and its start time (field 22 of /proc/PID/stat, proc(5)), since ids are used again. Each
-child writes itself into the record before it becomes the part's program, so no crash of the command line leaves an
-unrecorded process.
+child writes itself into the record before it becomes the part, so no crash of the command line leaves an unrecorded
+process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rehearsal.fleet.errors import FleetError
 from rehearsal.machine.status import read_json, write_json
@@ -134,6 +136,42 @@ class State:
             return subprocess.Popen(
                 argv, start_new_session=True, preexec_fn=lambda: self.record_self(name, kind), **settings
             )
+
+    def fork(self, name: str, kind: str, work: Callable[[], None]) -> None:
+        """Start a part as :meth:`spawn` does, but as a copy of this process that does ``work``: what this process has
+        imported need not be imported once for each part. FleetError when the copy ends before it is recorded.
+        """
+        reader, writer = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.fork() == 0:
+            self._be_part(name, kind, work, writer)
+        os.close(writer)
+        with open(reader, "rb") as recorded:
+            if not recorded.read():
+                raise FleetError(f"{name} did not start; the end of its log:\n{self.tail(name)}")
+
+    def _be_part(self, name: str, kind: str, work: Callable[[], None], writer: int) -> NoReturn:
+        code = 1
+        try:
+            os.setsid()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            with open(self.logs / f"{name}.log", "ab") as log, open(os.devnull, "rb") as nothing:
+                for number, stream in enumerate((nothing, log, log)):
+                    os.dup2(stream.fileno(), number)
+            self.record_self(name, kind)
+            os.write(writer, b"1")
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the folder, for one, is not for its parts to keep
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code)
 
     def tail(self, name: str, lines: int = 15) -> str:
         """The end of a part's log, indented; for error messages."""
