@@ -21,3 +21,13 @@ if "TMPDIR" not in os.environ:  # ansible-test takes it away
     scratch = Path(__file__).parent / "output" / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch))
+
+
+def pytest_configure(config):
+    """Run the tests in the process that read them, under ansible-test too.
+
+    Its plugin starts a process for each test, which takes longer than most tests do. That none leaves anything behind for the
+    next is shown by running them all in one.
+    """
+    if config.pluginmanager.has_plugin("ansible_forked"):
+        config.pluginmanager.unregister(name="ansible_forked")
