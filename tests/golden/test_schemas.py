@@ -51,7 +51,7 @@ def crds(reference) -> dict:
     files = sorted((reference / "crds").glob("*.yaml"))
     if not files:
         pytest.skip(f"no CustomResourceDefinitions in {reference / 'crds'}")
-    found = [yaml.safe_load(path.read_text()) for path in files]
+    found = [yaml.load(path.read_text(), Loader=yaml.CSafeLoader) for path in files]
     return {(crd["spec"]["group"], crd["spec"]["names"]["kind"]): crd for crd in found}
 
 
