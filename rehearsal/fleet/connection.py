@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONNECT = ROOT / "rehearsal" / "connect.py"
 CHART = ROOT / "rehearsal" / "charts" / "network-operator"
 LOCAL_PYTHON = "python"
+KUBECONFIG_VARIABLES = ("KUBECONFIG", "K8S_AUTH_KUBECONFIG")
 # A socket address holds 107 bytes (unix(7)): Ansible appends / and 10 characters, ssh a dot and 16 while it connects.
 LONGEST_CONTROL_DIR = 107 - 28
 
@@ -67,8 +68,15 @@ def inventory(state: Path, specs: list[dict[str, Any]], python: str, cluster: bo
     }
     local: dict[str, Any] = {"ansible_connection": "local"}
     if cluster:
-        local["ansible_python_interpreter"] = shlex.quote(str(state / LOCAL_PYTHON))
+        local["rehearsal_python"] = shlex.quote(str(state / LOCAL_PYTHON))
         local["rehearsal_kubeconfig"] = str(state / "kubeconfig")
+        # A run whose own environment names the cluster needs no other interpreter: modules may run in the process of their
+        # task. Values and not names of variables, since a node that delegates to localhost does not have those.
+        named = " == ".join(f"lookup('ansible.builtin.env', '{name}')" for name in KUBECONFIG_VARIABLES)
+        local["ansible_python_interpreter"] = (
+            f"{{{{ ansible_playbook_python if {named} == {json.dumps(local['rehearsal_kubeconfig'])} "
+            f"else {json.dumps(local['rehearsal_python'])} }}}}"
+        )
         local["network_operator_chart"] = str(CHART)
     else:
         local["ansible_python_interpreter"] = "{{ ansible_playbook_python }}"
@@ -88,7 +96,7 @@ def write(state: Path, specs: list[dict[str, Any]], python: str, cluster: bool) 
         local_python = state / LOCAL_PYTHON
         local_python.write_text(
             "#!/bin/sh\n# Ansible's interpreter on localhost: Kubernetes modules find the fleet's API by themselves.\n"
-            f"export KUBECONFIG={kubeconfig} K8S_AUTH_KUBECONFIG={kubeconfig}\n"
+            f"export {' '.join(f'{name}={kubeconfig}' for name in KUBECONFIG_VARIABLES)}\n"
             f'exec {shlex.quote(sys.executable)} "$@"\n',
             encoding="utf-8",
         )

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rehearsal.fleet import connection
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.lifecycle import ROOT
 from rehearsal.fleet.state import Process, State, end
@@ -95,9 +96,9 @@ def judge_report(text: str | None) -> str | None:
 
 def environment(state: State) -> dict[str, str]:
     """The environment of a play over the fleet."""
-    kubeconfig = str(state.folder / "kubeconfig")
+    kubeconfig = dict.fromkeys(connection.KUBECONFIG_VARIABLES, str(state.folder / "kubeconfig"))
     bin_dir = str(Path(sys.executable).parent)
-    values = {**os.environ, "KUBECONFIG": kubeconfig, "K8S_AUTH_KUBECONFIG": kubeconfig}
+    values = {**os.environ, **kubeconfig}
     values["PATH"] = bin_dir + os.pathsep + values.get("PATH", os.defpath)
     values.setdefault("ANSIBLE_CONFIG", str(ROOT / "ansible.cfg"))
     if sys.stdout.isatty():

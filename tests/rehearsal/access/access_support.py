@@ -142,13 +142,12 @@ class Site:
         return path
 
     def play(self, playbook: str, account: str, **variables: object) -> subprocess.CompletedProcess:
-        """Run a playbook with an account: localhost gets an interpreter that knows its kubeconfig and no other."""
+        """Run a playbook with an account: its environment names the account's kubeconfig, and localhost has no interpreter
+        that names another."""
         config = self.kubeconfig(account)
-        interpreter = self.state / f"python-{account}"
-        interpreter.write_text((self.state / "python").read_text().replace(str(self.state / "kubeconfig"), str(config)))
-        interpreter.chmod(0o755)
         own = self.state / f"inventory-{account}.json"
-        own.write_text(json.dumps({"all": {"hosts": {"localhost": {"ansible_python_interpreter": str(interpreter)}}}}))
+        interpreter = "{{ ansible_playbook_python }}"
+        own.write_text(json.dumps({"all": {"hosts": {"localhost": {"ansible_python_interpreter": interpreter}}}}))
         sources = ["-i", str(self.hosts), "-i", str(self.state / "inventory.yml"), "-i", str(own)]
         program = str(Path(sys.executable).parent / "ansible-playbook")
         environment = {"KUBECONFIG": str(config), "K8S_AUTH_KUBECONFIG": str(config)}

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import maintenance
 
-from rehearsal.fleet import checks, control_plane
+from rehearsal.fleet import checks, control_plane, play
 from rehearsal.fleet.state import State
 
 pytestmark = pytest.mark.fleet
@@ -103,8 +103,7 @@ class Site:
         self.folder, self.state = folder, State(folder / "state")
         self.inventory = folder / "hosts.json"
         self.inventory.write_text(json.dumps(INVENTORY))
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        self.environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": path}
+        self.environment = {**play.environment(self.state), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
     def command(self, *words):
         command = [sys.executable, "-m", "rehearsal", *words, "--state", str(self.state.folder)]

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rehearsal.fleet import control_plane
+from rehearsal.fleet import connection, control_plane, play
 from rehearsal.fleet.state import State
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -71,7 +71,13 @@ def kill_tree(pid: int) -> None:
 
 
 class Site:
-    """A fleet of the hosts and the plays over it."""
+    """A fleet of the hosts and the plays over it.
+
+    Attribute names_cluster: whether the environment of a play names the cluster. Where it does not, localhost's interpreter
+    does, and Ansible runs each module there.
+    """
+
+    names_cluster = True
 
     def __init__(self, folder: Path, hosts: dict[str, dict[str, Any]]) -> None:
         self.state, self.inventory = State(folder / "state"), folder / "hosts.json"
@@ -132,8 +138,10 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PATH": path}
+        own = {**play.environment(self.state), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
+        if not self.names_cluster or not (self.state.folder / "kubeconfig").exists():
+            own = {name: value for name, value in own.items() if name not in connection.KUBECONFIG_VARIABLES}
+        return own
 
     def _run(self, *command: str, code: int = 0) -> str:
         done = subprocess.run(

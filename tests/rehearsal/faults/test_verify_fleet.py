@@ -27,7 +27,10 @@ PLAYBOOKS = ROOT / "playbooks"
 
 
 class Site(site_support.Site):
-    """With a cluster, and runs that are killed."""
+    """With a cluster that only localhost's interpreter knows, so that no module runs in the process of its task; and runs that
+    are killed."""
+
+    names_cluster = False
 
     def pods(self) -> list[dict]:
         """The test pods that there are."""
