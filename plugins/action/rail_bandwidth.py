@@ -9,9 +9,10 @@ import os
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.railyard.rdma.plugins.module_utils.bandwidth.judge import in_short
+from ansible_collections.railyard.rdma.plugins.modules import rail_bandwidth
+from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import execute
 
 display = Display()
-MODULE = "railyard.rdma.rail_bandwidth"
 
 
 class ActionModule(ActionBase):
@@ -28,7 +29,7 @@ class ActionModule(ActionBase):
         results, number = [], self._task.args.get("only_round") or 0
         while True:
             arguments = {**self._task.args, "only_round": number}
-            step = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+            step = execute(self, rail_bandwidth, arguments, task_vars)
             # An answer without rounds is none of our module's: an interpreter that failed, say.
             rounds = step.get("rounds") or []
             results += step.get("results") or []

@@ -378,8 +378,8 @@ def run(module, api):
             late = write_crds(api, rows, params["established_timeout"])
             if late:
                 module.fail_json(msg=f"Not established after {params['established_timeout']} s: {', '.join(late)}")
-    except BaseException as error:
-        if folder and not (isinstance(error, SystemExit) and error.code == 0):
+    except BaseException:
+        if folder:
             shutil.rmtree(folder, ignore_errors=True)
         raise
     touched = [{"name": row["name"], "action": row["action"]} for row in rows]
@@ -403,7 +403,7 @@ def run(module, api):
     )
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         chart={"type": "str", "required": True},
@@ -417,7 +417,10 @@ def main():
         helm_binary={"type": "str", "default": "helm"},
         established_timeout={"type": "int", "default": 60},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     api = connect(module)
     try:
         run(module, api)
@@ -427,6 +430,10 @@ def main():
         )
     except ApiError as error:
         module.fail_json(msg=f"The cluster cannot be prepared: {answer_text(error)}", status=error.status)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import (
     ExecError,
     in_parallel,
+    opener,
     run_in_pod,
 )
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_facts import pod_facts
@@ -318,17 +319,11 @@ def perform(module):
         except ValueError as error:
             module.fail_json(msg=f"placeholders: got {text!r}, must be a subnet such as fd01:0:0:100::/112 ({error})")
     client = dynamic_client(module)
-
-    def core():
-        from kubernetes.client import ApiClient, CoreV1Api
-
-        own = ApiClient(client.configuration)
-        own.default_headers.update(client.client.client.default_headers)
-        return CoreV1Api(own)
+    open_socket = opener(client)
 
     def execute(name):
         argv = probe.command()
-        return run_in_pod(core, params["namespace"], name, params["container"], argv, params["exec_timeout"])
+        return run_in_pod(open_socket, params["namespace"], name, params["container"], argv, params["exec_timeout"])
 
     try:
         result = look(Api(dynamic_transport(client.client)), execute, params, once=module.check_mode)

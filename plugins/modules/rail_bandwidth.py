@@ -178,6 +178,7 @@ seconds:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.bandwidth import runner
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, dynamic_client
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import opener
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_stream import PodStream
 
 SETTINGS = ("bidirectional", "seconds", "size", "queue_pairs", "traffic_class", "port", "tool", "more")
@@ -198,7 +199,7 @@ def ready(params):
     return settings, endpoints, made
 
 
-def main():
+def argument_spec():
     spec = auth_argument_spec()
     spec.update(
         endpoints={"type": "list", "elements": "dict", "required": True},
@@ -218,7 +219,10 @@ def main():
         threads={"type": "int", "default": 32},
         only_round={"type": "int"},
     )
-    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    return spec
+
+
+def perform(module):
     params = module.params
     try:
         settings, endpoints, made = ready(params)
@@ -233,17 +237,10 @@ def main():
     }
     if module.check_mode or not made:
         module.exit_json(changed=False, **result)
-    client = dynamic_client(module)
-
-    def core():
-        from kubernetes.client import ApiClient, CoreV1Api
-
-        own = ApiClient(client.configuration)
-        own.default_headers.update(client.client.client.default_headers)
-        return CoreV1Api(own)
+    open_socket = opener(dynamic_client(module))
 
     def open_stream(endpoint, argv):
-        return PodStream(core, endpoint, argv)
+        return PodStream(open_socket, endpoint, argv)
 
     wanted = range(len(made)) if params["only_round"] is None else [params["only_round"]]
     for number in wanted:
@@ -251,6 +248,10 @@ def main():
             made[number], number, endpoints, settings, open_stream, params["threads"], params["low"]
         )
     module.exit_json(changed=False, **result)
+
+
+def main():
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote, urlencode
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden
 
@@ -48,29 +49,49 @@ def handshake_message(error):
     return forbidden.explain(message[:500])
 
 
-def run_in_pod(core, namespace, pod, container, argv, timeout):
-    """Standard output of the command. Raises ExecError.
+def opener(client):
+    """Function (pod, namespace, container or None, command, whether it gets standard input, seconds) that opens a
+    WebSocket to the exec subresource: a WSClient, made and failing as ``kubernetes.stream`` does it. Threads may share it.
 
-    core: function that gives a CoreV1Api of its own for this thread (the exec call swaps the client's transport).
+    That needs a CoreV1Api, which brings the models of every kind of the API: more than a second of CPU time, for the sake of
+    one address.
+
+    :param client: kubernetes.core's client.
     """
-    from kubernetes.client.rest import ApiException
-    from kubernetes.stream import stream
+    configuration, defaults = client.configuration, client.client.client.default_headers
 
-    more = {"container": container} if container else {}
-    try:
-        socket = stream(
-            core().connect_get_namespaced_pod_exec,
-            pod,
-            namespace,
-            command=argv,
-            stderr=True,
-            stdin=False,
-            stdout=True,
-            tty=False,
+    def open_socket(pod, namespace, container, argv, stdin, timeout):
+        from kubernetes.stream.ws_client import websocket_call
+
+        # It looks for the name in lower case.
+        headers = {name.lower(): value for name, value in defaults.items()}
+        for entry in configuration.auth_settings().values():
+            if entry["in"] == "header" and entry["value"]:
+                headers[entry["key"].lower()] = entry["value"]
+        query = [("command", word) for word in argv] + ([("container", container)] if container else [])
+        query += [("stdin", "true" if stdin else "false"), ("stdout", "true"), ("stderr", "true"), ("tty", "false")]
+        path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/exec"
+        return websocket_call(
+            configuration,
+            "GET",
+            f"{configuration.host.rstrip('/')}{path}?{urlencode(query)}",
+            headers=headers,
             _preload_content=False,
             _request_timeout=timeout,
-            **more,
         )
+
+    return open_socket
+
+
+def run_in_pod(open_socket, namespace, pod, container, argv, timeout):
+    """Standard output of the command. Raises ExecError.
+
+    open_socket: of :func:`opener`.
+    """
+    from kubernetes.client.rest import ApiException
+
+    try:
+        socket = open_socket(pod, namespace, container, argv, False, timeout)
     except ApiException as error:
         raise ExecError(f"exec refused: {handshake_message(error)}") from error
     except Exception as error:

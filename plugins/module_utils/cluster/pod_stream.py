@@ -25,26 +25,14 @@ CONNECT_SECONDS = 30
 class PodStream:
     """See :mod:`session` for what a stream is. The container runtime closes the script's input when the connection ends."""
 
-    def __init__(self, core, endpoint, argv):
-        """core: function that gives a CoreV1Api of its own (the exec call swaps the client's transport)."""
+    def __init__(self, open_socket, endpoint, argv):
+        """open_socket: of :func:`pod_exec.opener`."""
         from kubernetes.client.rest import ApiException
-        from kubernetes.stream import stream
 
-        more = {"container": endpoint["container"]} if endpoint.get("container") else {}
         self._complaint = ""
         try:
-            self._socket = stream(
-                core().connect_get_namespaced_pod_exec,
-                endpoint["pod"],
-                endpoint["namespace"],
-                command=argv,
-                stderr=True,
-                stdin=True,
-                stdout=True,
-                tty=False,
-                _preload_content=False,
-                _request_timeout=CONNECT_SECONDS,
-                **more,
+            self._socket = open_socket(
+                endpoint["pod"], endpoint["namespace"], endpoint.get("container"), argv, True, CONNECT_SECONDS
             )
         except ApiException as error:
             raise StreamError(f"exec refused: {handshake_message(error)}") from error

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
 import tempfile
 import time
 
+from ansible.module_utils.common.process import get_bin_path
 from ansible_collections.railyard.rdma.plugins.module_utils.operator import sources
 from ansible_collections.railyard.rdma.plugins.module_utils.operator.chart import ChartError
 
@@ -50,20 +52,26 @@ def fetch(module, kind):
     remove_abandoned()
     folder = tempfile.mkdtemp(prefix=PREFIX)
     binary = params["helm_binary"]
-    helm = binary if "/" in binary else module.get_bin_path(binary)
     try:
-        if helm is None:
-            raise ChartError(f"{binary} is not on the PATH; install Helm, or set network_operator_helm_binary")
+        try:
+            helm = binary if "/" in binary else get_bin_path(binary)
+        except ValueError:
+            raise ChartError(
+                f"{binary} is not on the PATH; install Helm, or set network_operator_helm_binary"
+            ) from None
         command = sources.pull_command(
             helm, params["chart"], kind, params["chart_repository"], params["version"], folder
         )
         try:
-            code, out, err = module.run_command(command, handle_exceptions=False)
+            # Not run_command: the module may run in the process of its task, without AnsibleModule.
+            done = subprocess.run(  # pylint: disable=ansible-bad-function
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+            )
         except OSError as error:
             raise ChartError(f"{helm} cannot be run: {error.strerror}") from error
         found = [name for name in os.listdir(folder) if name.endswith((".tgz", ".tar.gz"))]
-        if code or len(found) != 1:
-            text = err or out or f"{len(found)} files instead of one"
+        if done.returncode or len(found) != 1:
+            text = done.stderr or done.stdout or f"{len(found)} files instead of one"
             raise ChartError(
                 sources.explain_pull(params["chart"], kind, params["chart_repository"], params["version"], text)
             )

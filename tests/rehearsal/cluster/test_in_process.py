@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parents[3]
+CHART = str(REPO / "rehearsal/charts/network-operator")
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -28,12 +29,15 @@ CALLS = {
     "dry": ("rail_objects", {"objects": [{"apiVersion": "none.railyard.io/v1", "kind": "None", "metadata": {"name": "x"}}]}),
     "refused": ("rail_objects", {"objects": [{"kind": "Pod"}]}),
     "unknown-option": ("rail_objects", {"objects": [], "colour": "red"}),
+    "prepare": ("operator_prepare", {"chart": CHART, "version": "26.7.1", "values": {"sriovNetworkOperator": {"enabled": True}}}),
+    "no-chart": ("operator_prepare", {"chart": "none", "version": "26.7.1", "helm_binary": "no-such-helm"}),
     "look": ("operator_ready", {"look_only": True, "parts": ["crds"], "crds": ["rails.railyard.io"]}),
     "no-pods": ("rail_test_pods", {"pods": [], "state": "absent"}),
     "wait": ("rail_wait", {"crds": ["rails.railyard.io"], "timeout": 5}),
     "wait-in-vain": ("rail_wait", {"crds": ["nothing.railyard.io"], "timeout": 0}),
     "no-node": ("node_drain", {"node": "gpu-9", "state": "drained", "operator_timeout": 0, "drain_timeout": 0}),
     "no-jobs": ("nccl_wait", {"jobs": [], "timeout": 0}),
+    "no-pair": ("rail_bandwidth", {"endpoints": [], "groups": []}),
     "no-pod": ("pod_rdma_facts", {"namespace": "default", "names": ["none"], "wait_timeout": 0}),
 }  # fmt: skip
 # What differs from call to call, and in how Ansible tells of a module that it has run.
@@ -98,5 +102,6 @@ def test_both_ways_give_the_same(results, name):
 def test_the_calls_differ_as_they_should(results):
     """Else the comparison above could be one of two empty answers."""
     failed = {name for name, (here, _elsewhere) in results.items() if here.get("msg")}
-    assert failed >= {"refused", "unknown-option", "wait-in-vain", "no-node"}
+    assert failed >= {"refused", "unknown-option", "wait-in-vain", "no-node", "no-chart"}
+    assert results["prepare"][0]["action"] == "install"
     assert results["dry"][0]["warnings"] and results["wait"][0]["ready"]

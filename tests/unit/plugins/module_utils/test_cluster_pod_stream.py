@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import sys
 import types
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.bandwidth.session import StreamError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import opener
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_stream import PodStream
 
 ENDPOINT = {"pod": "p", "namespace": "n", "container": "c"}
@@ -57,20 +59,23 @@ def opened(monkeypatch):
     asked = {}
 
     def open_to(socket):
-        def stream(call, *args, **kwargs):
-            asked.update(kwargs, args=args)
+        def websocket_call(configuration, method, url, **kwargs):
+            asked.update(kwargs, method=method, url=urlsplit(url))
             if isinstance(socket, Exception):
                 raise socket
             return socket
 
         modules = {
             "kubernetes": {}, "kubernetes.client": {}, "kubernetes.client.rest": {"ApiException": ApiException},
-            "kubernetes.stream": {"stream": stream},
+            "kubernetes.stream": {}, "kubernetes.stream.ws_client": {"websocket_call": websocket_call},
         }  # fmt: skip
         for name, content in modules.items():
             monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(**content))
-        core = types.SimpleNamespace(connect_get_namespaced_pod_exec=None)
-        return PodStream(lambda: core, ENDPOINT, ["sh", "-c", "x"])
+        bearer = {"type": "api_key", "in": "header", "key": "authorization", "value": "Bearer t"}
+        configuration = types.SimpleNamespace(host="https://api:6443/at", auth_settings=lambda: {"BearerToken": bearer})
+        inner = types.SimpleNamespace(default_headers={"User-Agent": "railyard", "Authorization": "Basic x"})
+        client = types.SimpleNamespace(configuration=configuration, client=types.SimpleNamespace(client=inner))
+        return PodStream(opener(client), ENDPOINT, ["sh", "-c", "x y"])
 
     open_to.asked = asked
     return open_to
@@ -79,12 +84,14 @@ def opened(monkeypatch):
 def test_it_says_what_the_script_says_until_the_end(opened):
     socket = Socket(["@ hello server\n", "", None], status={"status": "Success"})
     stream = opened(socket)
-    assert opened.asked["stdin"] is True and opened.asked["tty"] is False
-    assert (opened.asked["args"], opened.asked["container"], opened.asked["command"]) == (
-        ("p", "n"),
-        "c",
-        ["sh", "-c", "x"],
-    )
+    url = opened.asked["url"]
+    assert (url.scheme, url.netloc, url.path) == ("https", "api:6443", "/at/api/v1/namespaces/n/pods/p/exec")
+    query = parse_qs(url.query)
+    assert query.pop("command") == ["sh", "-c", "x y"]
+    assert query == {"container": ["c"], "stdin": ["true"], "stdout": ["true"], "stderr": ["true"], "tty": ["false"]}
+    # A token of the configuration is the newer one: a plugin of the user's may have renewed it.
+    assert opened.asked["headers"] == {"user-agent": "railyard", "authorization": "Bearer t"}
+    assert opened.asked["_preload_content"] is False
     stream.send(b"together\n")
     assert [stream.receive(1) for _step in range(3)] == [b"@ hello server\n", b"", None]
     stream.close()
