@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from ansible_collections.railyard.rdma.plugins.plugin_utils import preload
 
 FILTERS = Path(preload.__file__).parents[1] / "filter"
-# Those of the measuring playbooks: loading them for every run would cost more than it saves.
+# Those of the measuring playbooks: they are loaded with the filters themselves, see below.
 OWN_PLAYBOOKS = ("bandwidth_", "nccl_")
 LOOK = """
 import importlib, json, sys
@@ -43,3 +44,36 @@ def test_no_filter_imports_more_than_is_loaded():
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {name: [] for name in names}
+
+
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - railyard.rdma.rail_model: {hosts: []}
+      failed_when: false
+    - ansible.builtin.debug: {msg: "{{ '' | railyard.rdma.missing_right }}"}
+    - ansible.builtin.debug: {msg: "{{ '' | railyard.rdma.missing_right }}"}
+"""
+
+
+def test_filters_are_loaded_before_ansible_forks(tmp_path):
+    """The files of filters are read once in a run, by one process, and not again by the process of each task."""
+    (tmp_path / "play.yml").write_text(PLAY)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": ":".join(path for path in sys.path if path),
+        "ANSIBLE_COLLECTIONS_PATH": str(Path(preload.__file__).parents[5]),
+        "ANSIBLE_DEBUG": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+    lines = [line for line in done.stdout.splitlines() if "Loading FilterModule" in line and ".missing_right'" in line]
+    assert len([line for line in lines if "found_in_cache=True" not in line]) == 1, lines
