@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # The collection is found without installing it, as Ansible finds it through ansible.cfg.
 sys.path.insert(0, str(ROOT / "collections"))
 
-from rehearsal.fleet import faults, lifecycle, play, specs
+from rehearsal.fleet import lifecycle, play, specs
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.state import State
 
@@ -108,6 +108,8 @@ def faults_of(words: list[str]) -> dict[str, list[str]]:
 
 def list_faults() -> str:
     """One paragraph for each fault: name, finding or outcome, what it needs of the intent, what happens, source."""
+    from rehearsal.fleet import faults  # see specs.py
+
     catalogue, lines = faults.Catalogue(), []
     for name in catalogue.names():
         fault = catalogue.get(name)

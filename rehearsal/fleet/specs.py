@@ -17,7 +17,6 @@ from typing import Any
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 
-from rehearsal.fleet import faults as fault_catalogue
 from rehearsal.fleet import installed
 from rehearsal.fleet.errors import FleetError
 
@@ -103,6 +102,11 @@ def with_faults(
     for name in chosen:
         if name not in names:
             raise FleetError(f"--fault {name}=…: there is no such node; the fleet has {', '.join(names)}")
+    if not chosen and not any(own.get("rehearsal_faults") for own in variables.values()):
+        return nodes
+    # Brings all rules of the product, which a fleet without faults, its end and its status do not need.
+    from rehearsal.fleet import faults as fault_catalogue
+
     catalogue_of_faults, result = fault_catalogue.Catalogue(), []
     for node in nodes:
         own = variables.get(node["name"], {})

@@ -28,6 +28,8 @@ from rehearsal.operators.sriov_operator import DAEMON, DESIRED, SRIOV
 from rehearsal.operators.sriov_policy import Change, plan
 
 OWN_MODPROBE_FILE = "/etc/modprobe.d/sriov_network_operator_modules_config.conf"
+# The daemon asks over netlink. The stand-in for rdma(8) starts an interpreter, and each look at a node would do so.
+READ_MODE = "cat /sys/module/ib_core/parameters/netns_mode 2>/dev/null || true"
 RESYNC = 30.0  # seconds; the daemon looks for drift that often
 
 # $1 PF, $2 number. The kernel refuses to go from one non-zero count to another (EBUSY), so VFs are removed first.
@@ -60,13 +62,9 @@ def firmware_differs(spec_interfaces: list[dict], status_interfaces: list[dict])
     ]
 
 
-def rdma_system_mode(text: str) -> str | None:
-    """The mode in the output of ``rdma system show`` ("netns exclusive copy-on-fork on"), read by key."""
-    words = text.replace(",", " ").split()
-    for key, value in zip(words, words[1:]):
-        if key == "netns" and value in ("shared", "exclusive"):
-            return value
-    return None
+def netns_mode(text: str) -> str | None:
+    """The mode that the parameter of ib_core shows, a bool of the kernel: it is the variable that ``rdma system set`` changes."""
+    return {"Y": "shared", "N": "exclusive"}.get(text.strip())
 
 
 class ConfigDaemons(Controller):
@@ -117,7 +115,7 @@ class ConfigDaemons(Controller):
     async def _sync(self, state: dict, machine: Machine, config: dict) -> float | None:
         functions = await machine.functions()
         interfaces = self._observe(state, functions)
-        mode = rdma_system_mode(await machine.shell("rdma system show || true"))
+        mode = netns_mode(await machine.shell(READ_MODE))
         status = state.get("status") or {}
         if (status.get("interfaces") or []) != interfaces or (status.get("system") or {}).get("rdmaMode") != mode:
             await self._report(state, {"interfaces": interfaces, "system": {"rdmaMode": mode}})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal.operators.sriov_daemon import firmware_differs, rdma_system_mode
+from rehearsal.operators.sriov_daemon import firmware_differs, netns_mode
 from rehearsal.operators.sriov_drain import may_start, to_evict
 from rehearsal.operators.sriov_operator import pools_of, rdma_mode
 from rehearsal.operators.sriov_policy import (
@@ -216,14 +216,6 @@ def test_the_mellanox_plugin_wants_other_firmware():  # FC-31
     assert firmware_differs(spec, [{**PF0, "totalvfs": 1}, FRONT]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "mode"),
-    [
-        ("netns exclusive copy-on-fork on\n", "exclusive"),
-        ("netns shared\n", "shared"),
-        ("", None),
-        ("netns other", None),
-    ],
-)
-def test_rdma_system_mode_is_read_by_key(text, mode):
-    assert rdma_system_mode(text) == mode
+@pytest.mark.parametrize(("text", "mode"), [("N\n", "exclusive"), ("Y\n", "shared"), ("", None), ("1\n", None)])
+def test_mode_is_that_of_the_parameter(text, mode):
+    assert netns_mode(text) == mode
