@@ -58,9 +58,9 @@ head -c 5000 /dev/zero >lib/firmware/amd-ucode/microcode_amd.bin
 FILL
 chmod 755 "$work/fill"
 
-KERNEL="$work/kernel.deb" mmdebstrap --quiet --mode=root --variant=minbase --format=tar \
+KERNEL="$work/kernel.deb" mmdebstrap --quiet --mode=root --variant=essential --format=tar \
   --aptopt='APT::Install-Recommends "false"' \
-  --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
+  --dpkgopt=force-unsafe-io --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
   --dpkgopt='path-exclude=/usr/share/locale/*' \
   --include=initramfs-tools,dracut-core,kmod,udev,zstd,lz4,lzop,xz-utils,bzip2,cpio,python3 \
   --customize-hook="$work/fill \"\$1\"" \
