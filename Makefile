@@ -120,14 +120,14 @@ system-packages:
 	echo "Virtual environment with $$python"; "$$python" -m venv .venv; touch $@
 
 .venv/rehearsal: .venv/python requirements.txt rehearsal/requirements.txt constraints.txt collections/requirements.yml scripts/fetch_collections.py scripts/fetch_helm.py
-	.venv/bin/pip install --quiet -c constraints.txt ansible-core -r requirements.txt -r rehearsal/requirements.txt
+	.venv/bin/pip install --quiet --no-compile -c constraints.txt ansible-core -r requirements.txt -r rehearsal/requirements.txt
 	python scripts/fetch_collections.py
 	python scripts/fetch_helm.py $(CACHE)/bin
 	@touch $@
 
 .venv/test: .venv/rehearsal tests/requirements.txt
 	@PATH="$(USER_PATH)" scripts/system-packages.sh test
-	.venv/bin/pip install --quiet -c constraints.txt -r tests/requirements.txt
+	.venv/bin/pip install --quiet --no-compile -c constraints.txt -r tests/requirements.txt
 	@touch $@
 
 clean: ## Remove everything that make made below the checkout
