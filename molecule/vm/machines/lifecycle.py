@@ -157,6 +157,8 @@ def _wait_ssh(state: State, name: str, port: int) -> None:
 
 def _write_inventory(state: State, ports: dict[str, int]) -> None:
     hosts = {}
+    control = Path.home() / ".ansible" / "cp"  # Ansible's own: the address of a socket holds only 107 bytes (unix(7))
+    control.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, port in ports.items():
         folder = state.folder / name
         options = [
@@ -165,6 +167,8 @@ def _write_inventory(state: State, ports: dict[str, int]) -> None:
             "StrictHostKeyChecking=yes",
         ]
         options += ["IdentitiesOnly=yes", "ServerAliveInterval=15", "ServerAliveCountMax=8", "ConnectTimeout=60"]
+        # testinfra would make a connection for each command; Ansible ends this one by its path when it reboots.
+        options += [f"ControlPath={control / str(port)}"]
         hosts[name] = {
             "ansible_host": "127.0.0.1",
             "ansible_port": port,

@@ -37,8 +37,17 @@ def machines():
 
 
 def ssh(values):
-    """The command that reaches a machine."""
-    words = ["ssh", "-T", "-p", str(values["ansible_port"]), "-i", values["ansible_ssh_private_key_file"]]
+    """The command that reaches a machine, by a connection of its own: what runs there must end with it."""
+    words = [
+        "ssh",
+        "-T",
+        "-o",
+        "ControlPath=none",
+        "-p",
+        str(values["ansible_port"]),
+        "-i",
+        values["ansible_ssh_private_key_file"],
+    ]
     return [*words, *shlex.split(values["ansible_ssh_common_args"]), f"root@{values['ansible_host']}"]
 
 
