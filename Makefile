@@ -49,7 +49,7 @@ test: .venv/test ## Everything that CI runs
 	@echo "All checks passed: $(CHECKS)"
 
 check-%:
-	@echo "== $*"; SECONDS=0; $(MAKE) --no-print-directory -j1 $*; echo "== $* passed in $$SECONDS s"
+	@echo "== $*"; TIMEFORMAT='== $* took %1R s, of the processors %1U s and of the kernel %1S s'; time $(MAKE) --no-print-directory -j1 $*; echo "== $* passed"
 
 lint: .venv/test ## ruff, shellcheck, yamllint, ansible-lint (profile production), generated documents
 	ruff check .
