@@ -42,10 +42,11 @@ help: ## Show the targets
 rehearse: .venv/rehearsal ## Run site.yml twice over a simulated fleet (INVENTORY=…)
 	python -m rehearsal run -i $(INVENTORY) --state $(STATE)
 
-# Two at a time, the long ones first; each shows its output when it ends, with its time, and one that fails keeps no other from running. The unit tests run in sanity and oldest.
+# Several at a time (LANES), the long ones first: more than there are processors, since some wait much. Each shows its output when it ends, with its time, and one that fails keeps no other from running. The unit tests run in sanity and oldest.
+LANES ?= 3
 CHECKS := vm simulation-tests fleet-tests sanity rehearse oldest builders molecule lint golden report-tests benchmark-tests tarball
 test: .venv/test ## Everything that CI runs
-	@$(MAKE) --no-print-directory -j2 --keep-going --output-sync=recurse $(addprefix check-,$(CHECKS))
+	@$(MAKE) --no-print-directory -j$(LANES) --keep-going --output-sync=recurse $(addprefix check-,$(CHECKS))
 	@echo "All checks passed: $(CHECKS)"
 
 check-%:
