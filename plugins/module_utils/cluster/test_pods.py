@@ -118,8 +118,9 @@ def prepare_namespace(api, name, pods, make, manager):
 
 
 def left_pods(api, pods):
-    """Test pods in the cluster that are these or an earlier run's on the same hosts, whatever they are called."""
-    found = []
+    """(test pods in the cluster that are these or an earlier run's on the same hosts, whatever they are called; those of the
+    same purpose on other hosts)."""
+    found, others = [], []
     for namespace, own in _by_namespace(pods).items():
         names = {pod["metadata"]["name"] for pod in own}
         kinds = sorted({pod["metadata"]["labels"][LABEL] for pod in own})
@@ -127,14 +128,14 @@ def left_pods(api, pods):
         selector = f"{LABEL} in ({','.join(kinds)})"
         for pod in api.list_items(api.path("v1", "Pod", namespace), [("labelSelector", selector)]):
             labels = pod["metadata"].get("labels") or {}
-            if pod["metadata"]["name"] in names or labels.get(HOST_LABEL) in hosts:
-                found.append(pod)
-    return found
+            ours = pod["metadata"]["name"] in names or labels.get(HOST_LABEL) in hosts
+            (found if ours else others).append(pod)
+    return found, others
 
 
 def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
     """Delete the test pods and those of earlier runs, and wait until they are gone. Gives their names. The Jobs that would
-    have removed them go, too.
+    have removed them go, too, unless they own pods on other hosts: those are of a run that may still need them.
 
     The kubelet lets an object go when the pod's network is torn down, so its devices are free then.
 
@@ -144,7 +145,7 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
     deadline, interval = clock() + timeout, 0.2
     asked, refused, owners = set(), {}, {}
     while True:
-        left = left_pods(api, pods)
+        left, others = left_pods(api, pods)
         owners.update((owner["uid"], (namespace, owner)) for namespace, owner in lifetime.owners_of(left))
         for pod in left:
             meta = pod["metadata"]
@@ -155,7 +156,8 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
         if refused:
             raise TestPodsError(f"{len(refused)} test pods cannot be deleted: {'; '.join(sorted(refused.values()))}")
         if not left:
-            lifetime.release(api, owners.values())
+            needed = {owner["uid"] for _namespace, owner in lifetime.owners_of(others)}
+            lifetime.release(api, [entry for uid, entry in owners.items() if uid not in needed])
             return sorted(asked)
         if clock() >= deadline:
             told = "; ".join(f"{pod['metadata']['name']} ({stuck_reason(pod)})" for pod in left[:5])

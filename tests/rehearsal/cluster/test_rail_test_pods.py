@@ -108,6 +108,17 @@ def test_what_a_killed_run_left_goes_whatever_it_is_called(cluster, capsys):
     ]
 
 
+def test_pods_of_a_run_on_more_hosts_stay_there(cluster, capsys):
+    """The other run may still work. Only the pods on the hosts of both go, as each host has one run's pods at most."""
+    cluster.run(capsys, rail_test_pods, pods=made(["gpu-1", "gpu-2"]))
+    cluster.run(capsys, rail_test_pods, pods=made(["gpu-1"]))
+    assert named(cluster) == ["railyard-verify-gpu-1", "railyard-verify-gpu-2"] and len(jobs(cluster)) == 2
+    cluster.run(capsys, rail_test_pods, pods=made(["gpu-1"]), state="absent")
+    assert named(cluster) == ["railyard-verify-gpu-2"] and len(jobs(cluster)) == 1
+    cluster.run(capsys, rail_test_pods, pods=made(["gpu-1", "gpu-2"]), state="absent")
+    assert (named(cluster), jobs(cluster)) == ([], [])
+
+
 class Killed(Exception):
     """The run ends here, as by SIGKILL: nobody catches it."""
 
