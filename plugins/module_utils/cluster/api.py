@@ -182,6 +182,17 @@ class Api:
                 raise
             return None
 
+    def delete(self, path, uid, propagation=None):
+        """Delete the object at a path if it is still the one with that uid.
+
+        propagation: ``Background``, ``Foreground`` or ``Orphan``; None for the kind's own default.
+        :raises ApiError: also when it is gone (404), or another has taken its name (409).
+        """
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        if propagation:
+            body["propagationPolicy"] = propagation
+        return self.request("DELETE", path, body=body)
+
     def find_named(self, api_version, kind, namespace, name):
         """An object, None when it is not there or its kind is not served (yet)."""
         try:

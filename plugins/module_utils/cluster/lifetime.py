@@ -12,6 +12,8 @@ it has failed, and a finished Job whose ``ttlSecondsAfterFinished`` are over is 
 
 from __future__ import annotations
 
+import contextlib
+
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
 
 LABEL = "railyard.io/lifetime"
@@ -29,10 +31,10 @@ def limit(api, objects, seconds):
     :raises ApiError: the API server does not answer, or fails.
     """
     owners, told = {}, []
+    job = _job(seconds, next((found for obj in objects if (found := _image(obj))), "none"))
     for namespace in sorted({obj["metadata"]["namespace"] for obj in objects}):
-        image = next((found for obj in objects if (found := _image(obj))), "none")
         try:
-            made = api.request("POST", api.path(API_VERSION, KIND, namespace), body=_job(seconds, image))
+            made = api.request("POST", api.path(API_VERSION, KIND, namespace), body=job)
         except ApiError as error:
             if not 400 <= error.status < 500:
                 raise
@@ -70,17 +72,9 @@ def owners_of(objects):
 def release(api, owners):
     """Delete Jobs of :func:`limit`, and with them what they still own. One that cannot be deleted goes by itself later."""
     for namespace, owner in owners:
-        body = {
-            "apiVersion": "v1",
-            "kind": "DeleteOptions",
-            "preconditions": {"uid": owner["uid"]},
-            # A Job's dependents would be orphaned without this (batch/v1, DefaultGarbageCollectionPolicy).
-            "propagationPolicy": "Background",
-        }
-        try:
-            api.request("DELETE", api.path(API_VERSION, KIND, namespace, owner["name"]), body=body)
-        except ApiError:
-            continue
+        # By default a Job's dependents are orphaned (batch/v1, DefaultGarbageCollectionPolicy).
+        with contextlib.suppress(ApiError):
+            api.delete(api.path(API_VERSION, KIND, namespace, owner["name"]), owner["uid"], "Background")
 
 
 def _owned(obj, owner):

@@ -171,9 +171,8 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
 
 def _delete(api, meta, place):
     """{} or {place: why the API refuses}."""
-    body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": meta["uid"]}}
     try:
-        api.request("DELETE", api.path("v1", "Pod", meta["namespace"], meta["name"]), body=body)
+        api.delete(api.path("v1", "Pod", meta["namespace"], meta["name"]), meta["uid"])
     except ApiError as error:
         # 409: another pod has taken the name since; it is found in the next look.
         if error.status not in (404, 409):
@@ -217,9 +216,8 @@ def take_away(api, pods, timeout):
             raise
         if found is None or not is_ours(found) or api.list_items(api.path("v1", "Pod", name)):
             continue
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": found["metadata"]["uid"]}}
         try:
-            api.request("DELETE", api.path("v1", "Namespace", None, name), body=body)
+            api.delete(api.path("v1", "Namespace", None, name), found["metadata"]["uid"])
         except ApiError as error:
             if error.status not in (404, 409):
                 raise

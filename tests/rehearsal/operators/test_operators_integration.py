@@ -86,7 +86,7 @@ async def test_from_policy_to_a_pod_with_an_address(cluster):
 
 
 async def test_pods_of_a_killed_run_go_with_their_job(cluster, tmp_path):
-    """Nobody removes them: a Job without pods does, a second after it started, and takes one that runs and one that waits."""
+    """Nobody removes them: a Job without pods does, two seconds after it started, and takes one that runs and one that waits."""
     await cluster.api.create(kinds.NAMESPACE, {"metadata": {"name": "default"}})
     there = ProductApi(auth.transport_for({"kubeconfig": str(tmp_path / "kubeconfig")}))
     container = {"name": "c", "image": "busybox"}
