@@ -145,16 +145,22 @@ def _keys(state: State) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
 
 
-def _be_node(state: State, name: str) -> None:
-    """What python -m rehearsal.machine does, in a process that has imported all of it."""
+def _be_node(state: State, name: str) -> int:
+    """Supervise a node, in a process that has imported all of it. Exit code 1 with one sentence when something that this
+    machine must offer is missing."""
     from rehearsal.kernel import serve
     from rehearsal.machine import userns
     from rehearsal.machine.supervisor import supervise
 
     os.chdir(ROOT)
     os.environ.update(_environment())
-    userns.become_root()
-    supervise(state.folder.resolve(), name, serve)
+    try:
+        userns.become_root()
+        supervise(state.folder.resolve(), name, serve)
+    except OSError as error:
+        print(f"node {name}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _python_part(state: State, name: str, kind: str, module: str, *words: str) -> None:

@@ -137,9 +137,9 @@ class State:
                 argv, start_new_session=True, preexec_fn=lambda: self.record_self(name, kind), **settings
             )
 
-    def fork(self, name: str, kind: str, work: Callable[[], None]) -> None:
-        """Start a part as :meth:`spawn` does, but as a copy of this process that does ``work``: what this process has
-        imported need not be imported once for each part. FleetError when the copy ends before it is recorded.
+    def fork(self, name: str, kind: str, work: Callable[[], int]) -> None:
+        """Start a part as :meth:`spawn` does, but as a copy of this process that does ``work``, whose result is its exit code:
+        what this process has imported need not be imported once for each part. FleetError when the copy ends before it is recorded.
         """
         reader, writer = os.pipe()
         sys.stdout.flush()
@@ -151,7 +151,7 @@ class State:
             if not recorded.read():
                 raise FleetError(f"{name} did not start; the end of its log:\n{self.tail(name)}")
 
-    def _be_part(self, name: str, kind: str, work: Callable[[], None], writer: int) -> NoReturn:
+    def _be_part(self, name: str, kind: str, work: Callable[[], int], writer: int) -> NoReturn:
         code = 1
         try:
             os.setsid()
@@ -163,8 +163,7 @@ class State:
             self.record_self(name, kind)
             os.write(writer, b"1")
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # the lock of the folder, for one, is not for its parts to keep
-            work()
-            code = 0
+            code = work()
         except BaseException:
             traceback.print_exc()
         finally:
