@@ -10,6 +10,7 @@ write_disks() { # kind
   chroot "$root" ssh-keygen -q -t ed25519 -N "" -C "$1" -f /etc/ssh/ssh_host_ed25519_key
   printf '%s %s\n' "$1" "$(cut -d' ' -f1,2 "$root/etc/ssh/ssh_host_ed25519_key.pub")" >>"$out/known_hosts"
   echo "$1" >"$root/etc/hostname"
+  tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id" # udev makes the MAC addresses of VFs from it
   printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$1" >"$root/etc/hosts"
   mkdir -p "$out/plain"
   # In a mount namespace: a view without /proc, /sys and /dev, where folders that stay empty are hidden.
