@@ -60,6 +60,13 @@ options:
       - In the whole cluster when it is not given.
     type: list
     elements: str
+  kinds:
+    description:
+      - Kinds that the server may serve, each as C(GROUP/VERSION/KIND). RV(served) tells of each.
+      - It needs no right but that of every account to see which kinds there are.
+    type: list
+    elements: str
+    default: []
   drains:
     description:
       - Read also what drains would meet, from the same list of pods.
@@ -127,6 +134,11 @@ drains:
         blocked: null
     resource_prefix: nvidia.com
     unknown: {}
+served:
+  description: Whether the server serves each of O(kinds).
+  returned: success
+  type: dict
+  sample: {"kubeflow.org/v2beta1/MPIJob": true}
 requests:
   description: Requests that were sent, repeats included.
   returned: success
@@ -148,14 +160,18 @@ def argument_spec():
         parts={"type": "list", "elements": "str", "choices": [*state.PARTS, "nic_ids"]},
         required={"type": "bool", "default": False},
         attachments_in={"type": "list", "elements": "str"},
+        kinds={"type": "list", "elements": "str", "default": []},
         drains={"type": "bool", "default": False},
     )
     return spec
 
 
 def perform(module):
-    api = connect(module)
     params = module.params
+    wrong = [name for name in params["kinds"] if name.count("/") != 2 or "" in name.split("/")]
+    if wrong:
+        module.fail_json(msg=f"kinds: got {', '.join(map(repr, wrong))}, must be GROUP/VERSION/KIND")
+    api = connect(module)
     whole, more = {}, {}
     try:
         found = state.read(
@@ -167,6 +183,7 @@ def perform(module):
             params["attachments_in"],
             params["required"],
         )
+        more["served"] = {name: state.is_served(api, name) for name in params["kinds"]}
         if params["drains"]:
             reasons = found["reasons"]
             if "pods" not in found:

@@ -165,6 +165,20 @@ def test_attachments_are_looked_for_where_it_is_told(rails, capsys, where, found
     assert asked == [f"/apis/{layouts.CNI}/namespaces/{name}/network-attachment-definitions" for name in set(where)]
 
 
+def test_kinds_are_told_from_what_the_server_serves(rails, capsys):
+    kinds = [f"{layouts.CNI}/NetworkAttachmentDefinition", f"{layouts.CNI}/Nothing", "none.railyard.io/v1/MPIJob"]
+    with rails.requests() as seen:
+        served = rails.run(capsys, rail_state, namespace="op", parts=[], kinds=kinds)["served"]
+    assert served == dict(zip(kinds, (True, False, False)))
+    assert [path for _method, path in seen] == [f"/apis/{layouts.CNI}", "/apis/none.railyard.io/v1"]
+
+
+@pytest.mark.parametrize("wrong", ["Pod", "v1/Pod", "g//Kind", "/v1/Pod", "g/v1/Kind/more", ""], ids=repr)
+def test_a_kind_in_another_form_is_refused(rails, capsys, wrong):
+    said = rails.run(capsys, rail_state, namespace="op", parts=[], kinds=[wrong])
+    assert said["failed"] and repr(wrong) in said["msg"] and "GROUP/VERSION/KIND" in said["msg"]
+
+
 @pytest.mark.parametrize("parts", [{}, {"parts": ["nodes"]}], ids=["all", "one-part"])
 def test_drains_are_read_from_the_same_list_of_pods(rails, capsys, parts):
     with rails.requests() as seen:

@@ -8,9 +8,11 @@ tests/rehearsal/cluster/test_in_process.py compares both ways."""
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from ansible_collections.railyard.rdma.plugins.plugin_utils import in_process
 
 SPECIFICATION = {
@@ -144,3 +146,10 @@ def test_a_mistake_in_a_module_is_no_result():
     broken = SimpleNamespace(__name__="x.broken", argument_spec=dict, perform=lambda _module: {}["missing"])
     with pytest.raises(KeyError):
         in_process.execute(Action(), broken, {}, HERE)
+
+
+def test_the_action_group_holds_every_module():
+    """One that is missing in it would not get the access that a play gives to ``group/railyard.rdma.rdma``."""
+    top = Path(in_process.__file__).parents[2]
+    group = yaml.safe_load((top / "meta/runtime.yml").read_text())["action_groups"]["rdma"]
+    assert group == sorted(path.stem for path in (top / "plugins/modules").glob("[!_]*.py"))
