@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.modules import rail_objects
-from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import ClusterAction
+from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import InProcessAction
 
 
-class ActionModule(ClusterAction):
+class ActionModule(InProcessAction):
     """Applies or deletes objects in the process of the task; see the module's documentation."""
 
     MODULE = rail_objects

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from ansible_collections.railyard.rdma.plugins.modules import rail_state
-from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import ClusterAction
+from ansible_collections.railyard.rdma.plugins.plugin_utils.in_process import InProcessAction
 
 
-class ActionModule(ClusterAction):
+class ActionModule(InProcessAction):
     """Reads the cluster in the process of the task; see the module's documentation."""
 
     MODULE = rail_state

@@ -67,6 +67,7 @@ files:
       action: created
 """
 
+import contextlib
 import os
 import tempfile
 
@@ -107,24 +108,33 @@ def read_texts(folder: str) -> dict[str, str]:
     return texts
 
 
-def write(module: AnsibleModule, path: str, text: str) -> None:
-    """Write a file whole or not at all, readable by all as far as the umask lets it."""
-    handle, draft = tempfile.mkstemp(dir=module.tmpdir)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as target:
-        target.write(text)
-    module.atomic_move(draft, path)
-    module.set_mode_if_different(path, "0644", False)
+def write(path: str, text: str) -> None:
+    """Write a file whole or not at all, for all to read; one that is there keeps its owner. Raises OSError."""
+    draft = None
+    try:
+        handle, draft = tempfile.mkstemp(prefix=".railyard-bundle-", dir=os.path.dirname(path))
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as target:
+            target.write(text)
+            os.fchmod(target.fileno(), 0o644)
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            there = os.stat(path)
+            os.chown(draft, there.st_uid, there.st_gid)
+        os.replace(draft, path)
+        draft = None
+    finally:
+        if draft is not None:
+            os.unlink(draft)
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "path": {"type": "path", "required": True},
-            "files": {"type": "dict", "required": True},
-            "mark": {"type": "str", "required": True},
-        },
-        supports_check_mode=True,
-    )
+def argument_spec() -> dict:
+    return {
+        "path": {"type": "path", "required": True},
+        "files": {"type": "dict", "required": True},
+        "mark": {"type": "str", "required": True},
+    }
+
+
+def perform(module: AnsibleModule) -> None:
     folder, mark = module.params["path"], module.params["mark"]
     texts = {str(name): text for name, text in module.params["files"].items()}
     wrong = bad_names(list(texts))
@@ -146,7 +156,7 @@ def main() -> None:
                 if action == "removed":
                     os.unlink(path)
                 elif action != "unchanged":
-                    write(module, path, wanted[name])
+                    write(path, wanted[name])
     except OSError as error:
         module.fail_json(msg=f"cannot write the bundle to {folder}: {error.filename or folder}: {error.strerror}")
     diff = [
@@ -161,6 +171,10 @@ def main() -> None:
     ]
     results = [{"path": os.path.join(folder, name), "action": action} for name, action in actions]
     module.exit_json(changed=bool(diff), files=results, diff=diff)
+
+
+def main() -> None:
+    perform(AnsibleModule(argument_spec=argument_spec(), supports_check_mode=True))
 
 
 if __name__ == "__main__":

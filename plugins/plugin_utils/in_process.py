@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Modules that talk to the cluster, run in the process of their task on the controller.
+"""Modules that work on the controller, run in the process of their task.
 
 Ansible packs a module with all that it imports, and a new interpreter compiles the pack: about 1.5 s of CPU time a call,
 where the work itself takes a tenth of that. Where the module would run with this very interpreter, as this user and with
@@ -108,7 +108,7 @@ def execute(action, module, arguments, task_vars):
             action._remove_tmp_path(action._connection._shell.tmpdir)
 
 
-class ClusterAction(ActionBase):
+class InProcessAction(ActionBase):
     """Base of the action plugins of such modules: a class that names its ``MODULE``."""
 
     TRANSFERS_FILES = False

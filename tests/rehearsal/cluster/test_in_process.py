@@ -38,6 +38,9 @@ CALLS = {
     "wait-in-vain": ("rail_wait", {"crds": ["nothing.railyard.io"], "timeout": 0}),
     "no-node": ("node_drain", {"node": "gpu-9", "state": "drained", "operator_timeout": 0, "drain_timeout": 0}),
     "no-jobs": ("nccl_wait", {"jobs": [], "timeout": 0}),
+    "nothing-left": ("nccl_remove", {"namespaces": ["default"], "mpi_operator": True}),
+    "dry-bundle": ("rail_bundle", {"path": "/nowhere/bundle", "files": {"a.yml": "x: ü\n"}, "mark": "# ours"}),
+    "bad-bundle": ("rail_bundle", {"path": "/nowhere/bundle", "files": {"a/b": "x"}, "mark": "# ours"}),
     "no-pair": ("rail_bandwidth", {"endpoints": [], "groups": []}),
     "no-pod": ("pod_rdma_facts", {"namespace": "default", "names": ["none"], "wait_timeout": 0}),
 }  # fmt: skip
@@ -66,7 +69,7 @@ def results(cluster, tmp_path_factory):
                     "name": f"{name} {way}",
                     f"railyard.rdma.{module}": arguments,
                     "environment": environment,
-                    "check_mode": name == "dry",
+                    "check_mode": name.startswith("dry"),
                     "failed_when": False,
                     "register": "seen",
                 },

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 from ansible_collections.railyard.rdma.plugins.modules import rail_bundle
 from ansible_collections.railyard.rdma.tests.unit.plugins.modules import run_module
@@ -18,12 +21,7 @@ def run(tmp_path, capsys):
 
     def call(files, check=False):
         path = str(tmp_path / "bundle")
-        common = {
-            "_ansible_check_mode": check,
-            "_ansible_remote_tmp": str(tmp_path),
-            "_ansible_keep_remote_files": False,
-        }
-        return run_module.run(rail_bundle, capsys, path=path, files=files, mark=MARK, **common)
+        return run_module.run(rail_bundle, capsys, path=path, files=files, mark=MARK, _ansible_check_mode=check)
 
     return call
 
@@ -75,3 +73,32 @@ def test_a_file_in_the_way_is_named(run, tmp_path):
     (tmp_path / "bundle").write_text("in the way")
     result = run({"a.yml": "x"})
     assert result["failed"] and str(tmp_path / "bundle") in result["msg"]
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(run, tmp_path, monkeypatch):
+    run({"10-a.yml": "a: 1\n"})
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), target)
+
+    monkeypatch.setattr(rail_bundle.os, "replace", full)
+    result = run({"10-a.yml": "a: 2\n"})
+    assert result["failed"] and "10-a.yml: No space left on device" in result["msg"]
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "bundle").iterdir()] == ["10-a.yml"]
+    assert (tmp_path / "bundle" / "10-a.yml").read_text() == "# ours\na: 1\n"
+
+
+def test_what_a_killed_run_left_half_written_goes(run, tmp_path):
+    run({"10-a.yml": "a: 1\n"})
+    (tmp_path / "bundle" / ".railyard-bundle-x").write_text("# ours\na: 2")
+    assert actions(run({"10-a.yml": "a: 2\n"})) == {"10-a.yml": "changed", ".railyard-bundle-x": "removed"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_a_file_keeps_its_owner(run, tmp_path):
+    run({"10-a.yml": "a: 1\n"})
+    os.chown(tmp_path / "bundle" / "10-a.yml", 1234, 5678)
+    assert run({"10-a.yml": "a: 2\n"})["changed"]
+    there = (tmp_path / "bundle" / "10-a.yml").stat()
+    assert (there.st_uid, there.st_gid, there.st_mode & 0o777) == (1234, 5678, 0o644)
