@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import short
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import (
     Hit,
     NodeRail,
@@ -14,7 +15,14 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails 
     node_rails,
     spread,
 )
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, rule
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import (
+    FLEET,
+    Context,
+    Problem,
+    Unknown,
+    Unreadable,
+    rule,
+)
 
 
 def _advertised(context: Context) -> list[NodeRail]:
@@ -143,6 +151,66 @@ def address_tentative(context: Context):
         lambda where: f"An address cannot be used yet on {where}",
         "Look again in some seconds; when it stays, find the other owner of the address.",
     )
+
+
+@rule(
+    "ADDRESS-012",
+    "error",
+    "Functions of several nodes have the same MAC address",
+    needs=("facts",),
+    scope=FLEET,
+    unrehearsed="it takes the same machine-id on two nodes, and a fault is on one",
+)
+def same_mac(contexts: list[Context]):
+    """Symptom: pods on two nodes lose packets or connections at times, each is well alone; IPv6 addresses stay tentative or are
+    dadfailed.
+
+    Cause: the nodes were cloned together with /etc/machine-id. udev makes the MAC addresses of VFs, which have none of their own,
+    from it and the name of the interface, so the VFs of the same name have the same one on every node.
+
+    Evidence: the MAC addresses, and which interfaces of which nodes have them.
+
+    Remedy: empty /etc/machine-id on the clones (and /var/lib/dbus/machine-id where it is a file of its own), reboot them one
+    after the other, and prepare the image without it.
+
+    Source: systemd.link(5), MACAddressPolicy=persistent; machine-id(5).
+    """
+    if len(contexts) == 1:
+        return
+    holders: dict[tuple[int, str], dict[str, str]] = {}
+    for context in contexts:
+        try:
+            rows = [(rail.number, *row) for rail in node_rails(context) for row in _macs(context, rail)]
+        except Unreadable as error:
+            evidence = {"not_gathered": error.part, "reason": str(error)}
+            yield Unknown(f"MAC addresses were not compared: {error}", evidence, node=context.node)
+            continue
+        for number, name, mac in rows:
+            if mac is None:
+                text = f"the MAC address of {name} is not known, so it was not compared with those of other nodes"
+                yield Unknown(text, {"netdev": name}, number, context.node)
+            else:
+                holders.setdefault((number, mac), {})[context.node] = name
+    groups: dict[tuple[str, ...], list[dict]] = {}
+    for (number, mac), names in sorted(holders.items()):
+        if len(names) > 1:
+            groups.setdefault(tuple(sorted(names)), []).append({"rail": number, "mac": mac, "netdevs": names})
+    for nodes, found in sorted(groups.items()):
+        text = f"{len(nodes)} nodes ({short(nodes)}) have the same MAC addresses, {len(found)} of them, such as {found[0]['mac']}"
+        remedy = (
+            "Give all but one of them a machine-id of its own: empty /etc/machine-id there, reboot one after the other."
+        )
+        yield Problem(text, remedy, {"same": found}, node=nodes[0])
+
+
+def _macs(context: Context, rail: NodeRail) -> list[tuple[str, str | None]]:
+    """(name, MAC address or None) of a rail's PF and of its VFs that are on the node, not in a pod."""
+    rows = [(rail.netdev, rail.interface)] if rail.netdev else []
+    pci = rail.intent["pci"]
+    for name, entry in context.facts["netdevs"].items():
+        if entry.get("vf_of") == pci and not entry.get("representor"):
+            rows.append((name, entry))
+    return [(name, entry.get("mac")) for name, entry in rows]
 
 
 def _sysctls(names: list[str], setting: str) -> str:

@@ -11,6 +11,7 @@ device files) is given to it in the place of netlink and /dev; what ``mlnx_qos``
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from pathlib import Path
 from unittest import mock
@@ -34,6 +35,8 @@ KERNEL = "6.8.0-1"
 LIVE = "/sys/module/ib_core/parameters/netns_mode"
 UNIT = "/usr/lib/systemd/system/{}.service"
 OURS = "/etc/modprobe.d/ib_core.conf"
+# Of the nodes of a test run, whose MAC addresses must differ.
+SERIAL = itertools.count()
 VALUE = {"shared": "1", "exclusive": "0"}
 # RoCE v2 GIDs of 198.51.100.6 and 198.51.101.6.
 ADDRESSES = ["198.51.100.6", "198.51.101.6"]
@@ -86,6 +89,7 @@ class FieldNode(NodeTree):
 
     def __init__(self, root: Path, mode: str = "shared") -> None:
         super().__init__(root)
+        self.serial = next(SERIAL)
         self.links: dict[str, dict] = {}
         self.rules: list[dict] = []
         self.device_files: list[str] | None = ["rdma_cm", "uverbs0", "uverbs1"]
@@ -138,6 +142,7 @@ class FieldNode(NodeTree):
         home = self.function(pci, name)
         self.add(f"{home}/sriov_totalvfs = 8\n{home}/sriov_numvfs = 0")
         net = f"{home}/net/{name}"
+        self.add(f"{net}/address = 0c:42:a1:{self.serial >> 8:02x}:{self.serial & 255:02x}:{number:02x}")
         self.add(f"{net}/qos/trust = dscp\n{net}/ecn/roce_np/cnp_dscp = 48\n{net}/ecn/roce_np/cnp_802p_prio = 6")
         for side in ("roce_np", "roce_rp"):
             for priority in range(8):
