@@ -34,6 +34,12 @@ def _allocate(call: Call, conf: dict) -> dict:
 # $4 is for a veth that stands in for an IPvlan child, which has a number where a veth has only the MAC.
 CONFIGURE = """
 name=$1; dev=$2; mac=$3; half=$4; shift 4
+is_tentative() {
+  while read -r _ _ _ _ flags of; do
+    if [ "$of" = "$dev" ] && [ $((0x$flags & 0x40)) -ne 0 ]; then return 0; fi  # IFA_F_TENTATIVE, linux/if_addr.h
+  done < /proc/net/if_inet6
+  return 1
+}
 case " $* " in *:*)
   for i in lo "$name"; do echo 0 > "/proc/sys/net/ipv6/conf/$i/disable_ipv6"; done
 esac
@@ -51,10 +57,15 @@ fi
     shift
   done
   echo "link set dev $dev up"
-  if [ "$half" != - ] && [ "$off" = 0 ]; then echo "addr add fe80::$half/64 dev $dev scope link nodad"; fi
   shift
   while [ $# -gt 0 ]; do echo "route add $1 ${2:+via $2} dev $dev"; shift 2; done
 } | ip -batch -
+if [ "$half" != - ] && [ "$off" = 0 ]; then
+  # The kernel tells of IPv6 addresses later than it has them, and of two at once in any order.
+  looks=0
+  while is_tentative && [ "$looks" -lt 500 ]; do looks=$((looks + 1)); sleep 0.01; done
+  ip address add "fe80::$half/64" dev "$dev" scope link nodad
+fi
 read -r address < "/sys/class/net/$dev/address"
 echo "$address"
 """
