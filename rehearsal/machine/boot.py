@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rehearsal.machine import bootloader, faults, init, linux, relay
+from rehearsal.machine import bootloader, disk, faults, init, linux, relay
 from rehearsal.machine.bootmode import BootFailure, boot_mode
 from rehearsal.machine.init import OFF, PANIC, REBOOT
 from rehearsal.machine.status import NodeStatus, read_json
@@ -74,6 +74,7 @@ def _boot(
     boot_id = str(uuid.uuid4())
     init.mount_early(root)
     _bind_fabric(root, node_dir.parents[1] / "fabric")
+    _bind_bytecode(root, node_dir.parents[1])
     _bind_cmdline(root, cmdline)
     mode = boot_mode(root, entry)
     log(f"boot {boot_id}: ib_core netns_mode {mode.mode} (from {mode.source}, value {mode.value})")
@@ -122,6 +123,13 @@ def _bind_fabric(root: Path, shared: Path) -> None:
     place = root / "run/rehearsal/fabric"
     place.mkdir()
     linux.bind(str(shared), str(place))
+
+
+def _bind_bytecode(root: Path, state: Path) -> None:
+    # What a module of Ansible's was compiled to on one node, the others need not compile (kept_zip_code.py).
+    shared = Path(sys.pycache_prefix or state) / Path(disk.BYTECODE).name
+    shared.mkdir(parents=True, exist_ok=True)
+    linux.bind(str(shared), str(root / disk.BYTECODE))
 
 
 def _bind_cmdline(root: Path, cmdline: str) -> None:

@@ -50,6 +50,10 @@ MENU
 kernel=$(ls "$root/lib/modules")
 rm -f "$root"/etc/ssh/ssh_host_*
 copy both
+packages=$root/usr/lib/python3/dist-packages
+install -m 0644 "$here/../../../rehearsal/machine/kept_zip_code.py" "$packages/"
+echo "import kept_zip_code" >"$packages/kept_zip_code.pth"
+mkdir -p "$root/var/cache/kept_zip_code"
 install -D -m 0600 "$out/id_ed25519.pub" "$root/root/.ssh/authorized_keys"
 for unit in ssh note-boot; do chroot "$root" systemctl --quiet enable $unit; done
 for unit in getty.target serial-getty@ttyS0 apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap fstrim.timer \

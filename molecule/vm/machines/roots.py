@@ -23,7 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-CACHE = HERE.parents[2] / ".cache" / "vm"
+ROOT = HERE.parents[2]
+CACHE = ROOT / ".cache" / "vm"
+BYTECODE = ROOT / "rehearsal" / "machine" / "kept_zip_code.py"
 MACHINES = ("vm-initramfs", "vm-dracut")  # as customize.sh makes them
 PROGRAMS = {"mmdebstrap": "mmdebstrap", "mke2fs": "e2fsprogs", "ssh-keygen": "openssh-client", "unshare": "util-linux"}
 PACKAGES = (
@@ -55,9 +57,9 @@ def sources() -> tuple[str, str]:
 def digest(release: str) -> str:
     """Return the name of the cache folder for what would be built now."""
     total = hashlib.sha256(f"{release} {' '.join(PACKAGES)}".encode())
-    for path in sorted([HERE / "customize.sh", *(HERE / "guest").rglob("*")]):
+    for path in sorted([HERE / "customize.sh", BYTECODE, *(HERE / "guest").rglob("*")]):
         if path.is_file():
-            total.update(f"\n{path.relative_to(HERE)}\n".encode() + path.read_bytes())
+            total.update(f"\n{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
     return total.hexdigest()[:16]
 
 
