@@ -14,7 +14,8 @@ if ! python=$(scripts/find-python.sh 3.11 2>/dev/null); then
 fi
 [ -x .venv-oldest/bin/python ] || "$python" -m venv .venv-oldest
 # What these tests import: neither charts nor the fleet's API server.
-.venv-oldest/bin/pip install --quiet -c constraints.txt 'ansible-core==2.19.*' kubernetes jmespath netaddr PyYAML jsonschema pytest pytest-asyncio hypothesis
+.venv-oldest/bin/pip install --quiet --no-compile -c constraints.txt 'ansible-core==2.19.*' -r tests/unit/requirements.txt \
+  jmespath jsonschema pytest pytest-asyncio
 PATH="$PWD/.venv-oldest/bin:$PATH"
 ansible --version | sed -n 1p
 pytest -q --hypothesis-profile=few tests/unit/plugins/modules tests/unit/plugins/plugin_utils tests/golden

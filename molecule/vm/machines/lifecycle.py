@@ -20,6 +20,7 @@ from pathlib import Path
 import qemu
 import roots
 
+from rehearsal.fleet.connection import LONGEST_CONTROL_DIR
 from rehearsal.fleet.errors import FleetError
 from rehearsal.fleet.state import State, end, this_process
 
@@ -157,7 +158,7 @@ def _wait_ssh(state: State, name: str, port: int) -> None:
 
 def _write_inventory(state: State, ports: dict[str, int]) -> None:
     hosts = {}
-    control = Path.home() / ".ansible" / "cp"  # Ansible's own: the address of a socket holds only 107 bytes (unix(7))
+    control = Path.home() / ".ansible" / "cp"  # Ansible's own, which is short
     control.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, port in ports.items():
         folder = state.folder / name
@@ -168,7 +169,8 @@ def _write_inventory(state: State, ports: dict[str, int]) -> None:
         ]
         options += ["IdentitiesOnly=yes", "ServerAliveInterval=15", "ServerAliveCountMax=8", "ConnectTimeout=60"]
         # testinfra would make a connection for each command; Ansible ends this one by its path when it reboots.
-        options += [f"ControlPath={control / str(port)}"]
+        short = len(str(control)) <= LONGEST_CONTROL_DIR
+        options += [f"ControlPath={control / str(port) if short else 'none'}"]
         hosts[name] = {
             "ansible_host": "127.0.0.1",
             "ansible_port": port,

@@ -10,8 +10,6 @@ and are not judged.
 
 from __future__ import annotations
 
-import ipaddress
-
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import (
     Hit,
     NodeRail,
@@ -20,10 +18,12 @@ from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails 
     node_rails,
     spread,
 )
-from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_places import in_one_subnet
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.one_subnet import (
+    in_one_subnet,
+    source_rules,
+    without_rule,
+)
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Problem, Unknown, rule
-
-_NO_OWN_TABLE = (None, 253, 254, 255)  # default, main, local
 
 
 def _sharing(context: Context, family: str | None = None) -> list[NodeRail]:
@@ -119,13 +119,12 @@ def no_source_rule(context: Context):
     if routing["rules"] is None:
         yield Unknown(f"The routing rules are not known: {routing.get('reason')}", {"routing": routing})
         return
-    rules = [row for row in routing["rules"] if row["from"] not in (None, "all") and row["table"] not in _NO_OWN_TABLE]
+    rules = source_rules(routing["rules"])
     lacking = {}
     for rail in sharing:
         if rail.interface.get("vrf_table") is not None:
             continue  # A VRF is a table of its own.
-        own = [ipaddress.ip_address(row["address"]) for row in global_addresses(rail.interface) or []]
-        without = [str(a) for a in own if not any(_covers(row, a) for row in rules)]
+        without = without_rule(global_addresses(rail.interface) or [], rules)
         if without:
             lacking[rail.number] = without
     if lacking:
@@ -137,8 +136,3 @@ def no_source_rule(context: Context):
             {"rails": sorted(lacking), "addresses": {str(n): a for n, a in lacking.items()}, "rules": rules},
             rail,
         )
-
-
-def _covers(row: dict, address) -> bool:
-    network = ipaddress.ip_network(row["from"], strict=False)
-    return network.version == address.version and address in network

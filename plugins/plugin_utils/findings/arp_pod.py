@@ -12,17 +12,20 @@ from __future__ import annotations
 import ipaddress
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.node_rails import Hit, spread
+from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.one_subnet import (
+    in_one_subnet,
+    source_rules,
+    without_rule,
+)
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_places import (
     PodRail,
     global_rows,
-    in_one_subnet,
     pod_has_own_network,
     pod_rails,
 )
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import placeholders
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context, Unknown, rule
 
-_NO_OWN_TABLE = (None, 253, 254, 255)  # default, main, local
 _TUNING = "Let the tuning plugin of the network set {} (rails of this collection do)."
 
 
@@ -123,12 +126,10 @@ def no_source_rule_in_pod(context: Context):
     if routing["rules"] is None:
         yield Unknown(f"The pod's routing rules are not known: {routing['reasons'].get('rules')}", {"routing": routing})
         return
-    rules = [row for row in routing["rules"] if row["from"] not in (None, "all") and row["table"] not in _NO_OWN_TABLE]
-    networks = [ipaddress.ip_network(row["from"], strict=False) for row in rules]
+    rules = source_rules(routing["rules"])
     hits = []
     for rail in sharing:
-        own = [ipaddress.ip_address(row["address"]) for row in global_rows(rail)]
-        without = [str(a) for a in own if not any(n.version == a.version and a in n for n in networks)]
+        without = without_rule(global_rows(rail), rules)
         if without:
             hits.append(Hit(rail, {"interface": rail.name, "addresses": without, "rules": rules}))
     yield from spread(

@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.pod_rails import device_of, interfaces
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.registry import Context
@@ -60,20 +58,3 @@ def global_rows(rail: PodRail, family: str | None = None) -> list[dict]:
     """Addresses of the rail that other nodes can reach."""
     rows = rail.interface.get("addresses") or []
     return [row for row in rows if row["scope"] == "global" and family in (None, row["family"])]
-
-
-def in_one_subnet(rows: dict[int, list[dict]]) -> set[int]:
-    """Numbers of the rails of which another one has an address in the same subnet.
-
-    :param rows: {rail: [{address, prefix}]}.
-    """
-    subnets = {
-        number: {ipaddress.ip_interface(f"{row['address']}/{row['prefix']}").network for row in own}
-        for number, own in rows.items()
-    }
-    return {
-        number
-        for one, other in combinations(subnets, 2)
-        if any(a.version == b.version and a.overlaps(b) for a in subnets[one] for b in subnets[other])
-        for number in (one, other)
-    }

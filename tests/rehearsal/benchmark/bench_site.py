@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
 
-from tests.rehearsal.faults.site_support import ROOT, Site, host
+from tests.rehearsal.site_support import ROOT, Site, host
 
 PLAYBOOKS = ROOT / "playbooks"
 FAULTS = {

@@ -12,12 +12,12 @@ import json
 import time
 
 import pytest
-import site_support
 from ansible_collections.railyard.rdma.plugins.plugin_utils.findings.evaluate import RULES
-from site_support import RAILS, ROOT, host
 
 from rehearsal.fleet import checks
 from rehearsal.fleet.faults import Catalogue
+from tests.rehearsal import site_support
+from tests.rehearsal.site_support import RAILS, ROOT, host
 
 pytestmark = pytest.mark.fleet
 

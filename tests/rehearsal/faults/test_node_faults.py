@@ -15,12 +15,13 @@ import json
 from pathlib import Path
 
 import pytest
-from site_support import Site, host
 
 from rehearsal.fleet.faults import Catalogue
 from rehearsal.machine import enter
+from tests.rehearsal.site_support import Site, host
 
 pytestmark = pytest.mark.fleet
+HERE = Path(__file__).parent
 CATALOGUE = Catalogue()
 FAULTS = {name: CATALOGUE.get(name) for name in CATALOGUE.names() if CATALOGUE.get(name).shows_on_the_node}
 OUTCOMES = sorted(name for name, fault in FAULTS.items() if fault.outcome)
@@ -80,7 +81,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def findings(site):
-    return site.result("judge.yml", "findings")[0]
+    return site.result(HERE / "judge.yml")[0]
 
 
 def images(site: Site) -> dict[str, dict[str, str]]:
@@ -98,7 +99,7 @@ def images(site: Site) -> dict[str, dict[str, str]]:
 def prepared(site, findings):
     """What preparing the nodes with an outcome gave: failure by node, output, images before and after."""
     before = images(site)
-    failures, text = site.result("prepare.yml", "failures", only=OUTCOMES)
+    failures, text = site.result(HERE / "prepare.yml", only=OUTCOMES)
     return failures, " ".join(text.split()), before, images(site)
 
 

@@ -10,13 +10,13 @@ import json
 from dataclasses import dataclass
 
 import pytest
-import site_support
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.lifetime import LABEL as LIFETIME
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.test_pods import LABEL
-from site_support import ROOT, host
 
 from rehearsal.fleet import checks
 from rehearsal.fleet.faults import Catalogue
+from tests.rehearsal import site_support
+from tests.rehearsal.site_support import ROOT, host
 
 pytestmark = pytest.mark.fleet
 

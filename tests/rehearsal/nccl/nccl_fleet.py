@@ -14,7 +14,7 @@ from rehearsal.fleet import control_plane
 from rehearsal.operators.install import permissive_crd
 from rehearsal.operators.kinds import MPI_JOB
 from rehearsal.operators.mpi_operator import COMPONENT
-from tests.rehearsal.faults.site_support import Site
+from tests.rehearsal.site_support import Site
 
 HOSTS = ("gpu-1", "gpu-2")
 # Rails of two cards, each below a switch with a GPU of its own.
@@ -45,7 +45,6 @@ class Cluster(Site):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, {host: intent() for host in HOSTS})
-        self.folder = folder
 
     def post(self, path: str, body: dict) -> None:
         status, answer = control_plane.request(self.state, path, timeout=10, method="POST", body=body)

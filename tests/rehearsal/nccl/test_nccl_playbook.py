@@ -14,7 +14,7 @@ import pytest
 from nccl_fleet import HOSTS, RAILS, Cluster
 
 from rehearsal.fleet import checks
-from tests.rehearsal.faults.site_support import ROOT
+from tests.rehearsal.site_support import ROOT
 
 pytestmark = pytest.mark.fleet
 VARIABLES = {"rdma_nccl_image": "registry.example/nccl-tests:1", "rdma_nccl_interval": 1}

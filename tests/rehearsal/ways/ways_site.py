@@ -11,10 +11,6 @@ what a site with several ways must do as well.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +19,8 @@ import yaml
 from ansible_collections.railyard.rdma.plugins.plugin_utils import catalogue
 from ansible_collections.railyard.rdma.plugins.plugin_utils.rail_intent import IP_FAMILIES
 
-from rehearsal.fleet import control_plane, play
-from rehearsal.fleet.state import State
+from tests.rehearsal.site_support import ROOT, Site
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "inventories/examples"
 RAILS = 2
 
@@ -112,38 +106,8 @@ def names(name: str, intent: dict[str, Any]) -> dict[str, Any]:
     return own
 
 
-class Cluster:
+class Cluster(Site):
     """A fleet of all ways and the plays over it."""
 
     def __init__(self, folder: Path) -> None:
-        self.state, self.folder = State(folder / "state"), folder
-        self.inventory = folder / "hosts.json"
-        self.inventory.write_text(json.dumps({"gpu_nodes": {"hosts": hosts()}}))
-
-    def up(self) -> None:
-        self._rehearsal("up", "-i", str(self.inventory))
-
-    def down(self) -> None:
-        self._rehearsal("down")
-
-    def _rehearsal(self, *words: str) -> None:
-        command = [sys.executable, "-m", "rehearsal", words[0], "--state", str(self.state.folder), *words[1:]]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-
-    def play(self, playbook: Path, **variables: object) -> tuple[int, str]:
-        """(exit code, output) of a playbook; the output is also in a file of the folder as it comes."""
-        words = [str(Path(sys.executable).parent / "ansible-playbook"), str(playbook), "-f", str(len(WAYS))]
-        words += ["-i", str(self.inventory), "-i", str(self.state.folder / "inventory.yml")]
-        environment = {**os.environ, **play.environment(self.state)}
-        log = self.folder / f"{playbook.stem}-{len(list(self.folder.glob('*.log')))}.log"
-        with log.open("w", encoding="utf-8") as out:
-            done = subprocess.run(
-                [*words, "-e", json.dumps(variables)],
-                cwd=ROOT, env=environment, stdout=out, stderr=subprocess.STDOUT, timeout=1800, check=False,
-            )  # fmt: skip
-        return done.returncode, log.read_text(encoding="utf-8")
-
-    def items(self, path: str) -> list[dict]:
-        """The objects of a list of the API."""
-        return json.loads(control_plane.request(self.state, path, timeout=10)[1])["items"]
+        super().__init__(folder, hosts(), shared={})

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A fleet of faulty nodes and the playbooks over it."""
+"""A fleet of given hosts and the playbooks over it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 from rehearsal.fleet import connection, control_plane, play
 from rehearsal.fleet.state import State
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 RAILS = [
     {"pci": "0000:0c:00.0", "netdev": "rdma0", "gpu_pci": "0000:0f:00.0"},
     {"pci": "0000:2a:00.0", "netdev": "rdma1", "gpu_pci": "0000:2d:00.0"},
@@ -79,9 +79,10 @@ class Site:
 
     names_cluster = True
 
-    def __init__(self, folder: Path, hosts: dict[str, dict[str, Any]]) -> None:
-        self.state, self.inventory = State(folder / "state"), folder / "hosts.json"
-        data = {"all": {"vars": SHARED, "children": {"gpu_nodes": {"hosts": hosts}}}}
+    def __init__(self, folder: Path, hosts: dict[str, dict[str, Any]], shared: dict[str, Any] | None = None) -> None:
+        """:param shared: variables of all hosts; two rails with VFs when it is None."""
+        self.folder, self.state, self.inventory = folder, State(folder / "state"), folder / "hosts.json"
+        data = {"all": {"vars": SHARED if shared is None else shared, "children": {"gpu_nodes": {"hosts": hosts}}}}
         self.inventory.write_text(json.dumps(data))
 
     def up(self, *words: str) -> str:
@@ -98,10 +99,10 @@ class Site:
         """Run playbooks; their output. Fails the test on another exit code."""
         return self._run(*self._playbook(*playbooks, forks=forks, variables=variables), code=code)
 
-    def result(self, playbook: str, name: str, **variables: object) -> tuple[Any, str]:
-        """What a playbook of this folder writes to its ``result``, and its output."""
-        path = self.inventory.parent / f"{name}.json"
-        text = self.play(Path(__file__).parent / playbook, forks=8, result=str(path), **variables)
+    def result(self, playbook: Path, **variables: object) -> tuple[Any, str]:
+        """What a playbook writes to its ``result``, and its output."""
+        path = self.folder / f"{playbook.stem}.json"
+        text = self.play(playbook, forks=8, result=str(path), **variables)
         return json.loads(path.read_text()), text
 
     def items(self, path: str) -> list[dict]:
@@ -115,19 +116,16 @@ class Site:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            limit = time.monotonic() + 240  # only ends a test that would hang
-            while not reached():
-                assert running.poll() is None, "the run ended before it could be killed"
-                assert time.monotonic() < limit, "the run did not get so far"
-                time.sleep(0.1)
+            self.until("the moment in which the run is killed", reached, running)
         finally:
             kill_tree(running.pid)
             running.wait(30)
 
-    def until(self, what: str, reached: Callable[[], bool]) -> None:
-        """Wait for what the cluster does by itself."""
-        limit = time.monotonic() + 120  # only ends a test that would hang
+    def until(self, what: str, reached: Callable[[], bool], running: subprocess.Popen | None = None) -> None:
+        """Wait for what the cluster does by itself, or what a play brings about while it runs."""
+        limit = time.monotonic() + 240  # only ends a test that would hang
         while not reached():
+            assert running is None or running.poll() is None, f"the run has ended, and never seen was: {what}"
             assert time.monotonic() < limit, f"never seen: {what}"
             time.sleep(0.1)
 
