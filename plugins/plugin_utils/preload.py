@@ -13,6 +13,7 @@ inherited. ``rail_model``, with which every playbook begins, imports this.
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import forbidden
@@ -44,6 +45,9 @@ def load_jinja_plugins():
 # Only where a play runs: documentation and tests import plugins, too.
 if "ansible.plugins.strategy" in sys.modules:
     load_jinja_plugins()
+    # What is loaded stays. Else the garbage collector of each task's process walks over all of it, and so copies the
+    # memory that it shares with this one (gc.freeze in the Python documentation).
+    gc.freeze()
 
 LOADED = (
     build,

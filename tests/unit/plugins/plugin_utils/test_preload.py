@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from ansible_collections.railyard.rdma.plugins.plugin_utils import preload
 
 FILTERS = Path(preload.__file__).parents[1] / "filter"
@@ -57,23 +58,56 @@ PLAY = """
 """
 
 
-def test_filters_are_loaded_before_ansible_forks(tmp_path):
+@pytest.fixture
+def run(tmp_path):
+    """Function that runs a play over localhost and returns the lines of its output."""
+
+    def call(play, **environment):
+        (tmp_path / "play.yml").write_text(play)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": ":".join(path for path in sys.path if path),
+            "ANSIBLE_COLLECTIONS_PATH": str(Path(preload.__file__).parents[5]),
+            **environment,
+        }
+        command = [sys.executable, "-m", "ansible.cli.playbook", "-i", "localhost,", "-c", "local"]
+        done = subprocess.run(
+            [*command, str(tmp_path / "play.yml")],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
+        return done.stdout.splitlines()
+
+    return call
+
+
+def test_filters_are_loaded_before_ansible_forks(run):
     """The files of filters are read once in a run, by one process, and not again by the process of each task."""
-    (tmp_path / "play.yml").write_text(PLAY)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": ":".join(path for path in sys.path if path),
-        "ANSIBLE_COLLECTIONS_PATH": str(Path(preload.__file__).parents[5]),
-        "ANSIBLE_DEBUG": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "ansible.cli.playbook", "-i", "localhost,", "-c", "local", str(tmp_path / "play.yml")],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    lines = [line for line in done.stdout.splitlines() if "Loading FilterModule" in line and ".missing_right'" in line]
+    lines = [
+        line for line in run(PLAY, ANSIBLE_DEBUG="1") if "Loading FilterModule" in line and ".missing_right'" in line
+    ]
     assert len([line for line in lines if "found_in_cache=True" not in line]) == 1, lines
+
+
+FROZEN = """
+import gc
+
+class FilterModule:
+    def filters(self):
+        return {"frozen": lambda _value: gc.get_freeze_count()}
+"""
+ASK = """
+    - ansible.builtin.debug: {msg: "frozen {{ '' | frozen > 10000 }}"}
+"""
+
+
+@pytest.mark.parametrize("loaded", [True, False], ids=["with-rail-model", "without"])
+def test_the_garbage_collector_leaves_alone_what_was_loaded_before_the_fork(run, tmp_path, loaded):
+    (tmp_path / "filter_plugins").mkdir()
+    (tmp_path / "filter_plugins/frozen.py").write_text(FROZEN)
+    play = PLAY if loaded else PLAY.partition("    - railyard")[0]
+    assert any(f"frozen {loaded}" in line for line in run(play + ASK.removeprefix("\n")))
