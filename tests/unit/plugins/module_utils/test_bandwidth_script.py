@@ -11,6 +11,7 @@ import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 import urllib.parse
@@ -39,12 +40,24 @@ def settings(port: int, **more) -> dict:
     return commands.check({"tool": str(TOOL), "seconds": 2, "port": port, **more})
 
 
-PORTS = itertools.count(20000 + os.getpid() % 20000, 300)
+# Below those that the kernel gives to outgoing connections (net.ipv4.ip_local_port_range).
+BASES = list(range(10000, 32000, 300))
+PORTS = itertools.cycle(BASES[os.getpid() % len(BASES) :] + BASES[: os.getpid() % len(BASES)])
+
+
+def is_free(port: int) -> bool:
+    try:
+        for one in range(port, port + 16):
+            socket.create_server(("", one)).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture
 def port() -> int:
-    return next(PORTS)
+    """The first of some ports that nobody has now."""
+    return next(port for port in itertools.islice(PORTS, len(BASES)) if is_free(port))
 
 
 def opener(shell: str, streams: list | None = None, **variables: str):
@@ -118,6 +131,8 @@ def test_a_port_that_is_in_use_is_told(port):
             if f":{port:04X} 00000000:0000 0A" in Path("/proc/net/tcp").read_text():
                 break
             time.sleep(0.05)
+        else:
+            pytest.fail("the port was not taken")
         made = session.run_leg(endpoint("a"), endpoint("b"), settings(port), opener("dash", FAKE_BW_SECONDS="0.05"))
     finally:
         held.kill()
