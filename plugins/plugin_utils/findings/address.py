@@ -173,7 +173,7 @@ def same_mac(contexts: list[Context]):
     Remedy: empty /etc/machine-id on the clones (and /var/lib/dbus/machine-id where it is a file of its own), reboot them one
     after the other, and prepare the image without it.
 
-    Source: systemd.link(5), MACAddressPolicy=persistent; machine-id(5).
+    Source: manual pages systemd.link(5), MACAddressPolicy=persistent, and machine-id(5).
     """
     if len(contexts) == 1:
         return
