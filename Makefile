@@ -34,7 +34,7 @@ export PYTHONPYCACHEPREFIX := $(CACHE)/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help rehearse test lint unit golden report-tests fleet-tests simulation-tests sanity molecule vm vm-machines builders oldest tarball \
-	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages test-packages
+	benchmark benchmark-tests fleet-up fleet-down docs clean system-packages
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -93,7 +93,7 @@ vm: .venv/test ## molecule scenario vm: two virtual machines with real kernels (
 	MOLECULE_GLOB='molecule/*/molecule.yml' molecule test -s vm
 
 # Needs nothing that pip installs, so it can be made beside that. What fails here, the scenario tries again and tells.
-vm-machines: .venv/python | test-packages
+vm-machines: .venv/packages
 	@molecule/vm/packages.sh && python molecule/vm/machines build || echo "No virtual machines were built."
 
 builders: .venv/test ## Boot images made by initramfs-tools and dracut in a Debian root
@@ -122,10 +122,6 @@ docs: .venv/test ## Write the generated documents
 system-packages:
 	@PATH="$(USER_PATH)" scripts/system-packages.sh
 
-# One program at a time may use apt.
-test-packages: system-packages
-	@PATH="$(USER_PATH)" scripts/system-packages.sh test
-
 .venv/python: scripts/find-python.sh | system-packages
 	@python=$$(PATH="$(USER_PATH)" scripts/find-python.sh); rm -rf .venv; mkdir -p $(CACHE)/home $(CACHE)/tmp; \
 	echo "Virtual environment with $$python"; "$$python" -m venv .venv; touch $@
@@ -138,7 +134,12 @@ test-packages: system-packages
 	cp rehearsal/machine/kept_zip_code.py "$$site/"; echo "import kept_zip_code" > "$$site/kept_zip_code.pth"
 	@touch $@
 
-.venv/test: .venv/rehearsal tests/requirements.txt | test-packages
+# A file, so that each of these comes once: one program at a time may use apt.
+.venv/packages: .venv/python scripts/system-packages.sh
+	@PATH="$(USER_PATH)" scripts/system-packages.sh test
+	@touch $@
+
+.venv/test: .venv/rehearsal .venv/packages tests/requirements.txt
 	.venv/bin/pip install --quiet --no-compile -c constraints.txt -r tests/requirements.txt
 	@touch $@
 
