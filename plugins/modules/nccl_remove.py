@@ -77,6 +77,7 @@ left:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import nccl_leftovers
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, answer_text
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import label
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, connect
 
 
@@ -91,15 +92,12 @@ def argument_spec():
 
 
 def work(api, params, check_mode):
-    """(removed, left, kept), names each; nothing is left of a dry run. Raises ApiError."""
+    """(removed, left, kept), labels each; nothing is left of a dry run. Raises ApiError."""
     namespaces, mpi_operator = sorted(set(params["namespaces"])), params["mpi_operator"]
     if not check_mode:
-        removed, left, kept = nccl_leftovers.remove(api, namespaces, mpi_operator, params["timeout"])
-        return removed, left, [nccl_leftovers.name(obj) for obj in kept]
-    there = nccl_leftovers.listed(api, namespaces, mpi_operator)
-    kept = [obj for obj in there if not mpi_operator and nccl_leftovers.is_controlled(obj)]
-    removed = [nccl_leftovers.name(obj) for obj in there if obj not in kept]
-    return removed, [], [nccl_leftovers.name(obj) for obj in kept]
+        return nccl_leftovers.remove(api, namespaces, mpi_operator, params["timeout"])
+    ours, kept = nccl_leftovers.look(api, namespaces, mpi_operator)
+    return list(map(label, ours)), [], list(map(label, kept))
 
 
 def perform(module):

@@ -156,6 +156,7 @@ from ansible_collections.railyard.rdma.plugins.module_utils.cluster import probe
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.addresses import pending
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError, dynamic_transport
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.auth import auth_argument_spec, dynamic_client
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.looks import looks
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pod_exec import (
     ExecError,
     in_parallel,
@@ -219,15 +220,13 @@ def networks_of(pod):
 def read_settled(read, ready, params, clock=time.monotonic, pause=time.sleep):
     """{name: facts} of running pods: read again those whose addresses are not final, until the deadline."""
     subnets = [ipaddress.ip_network(text) for text in params["placeholders"]]
-    deadline = clock() + params["address_timeout"]
-    interval, found, left = 0.5, {}, list(ready)
-    while True:
+    found, left = {}, list(ready)
+    for _look in looks(params["address_timeout"], 0.5, 5.0, clock, pause):
         found.update(zip(left, in_parallel(read, left, params["threads"])))
         left = [name for name in left if pending(found[name].get("netdevs") or {}, subnets)]
-        if not left or clock() >= deadline:
-            return found
-        pause(max(0.0, min(interval, deadline - clock())))
-        interval = min(interval * 1.5, 5.0)
+        if not left:
+            break
+    return found
 
 
 def reasons_of(api, namespace, pods):

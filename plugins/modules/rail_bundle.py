@@ -67,11 +67,10 @@ files:
       action: created
 """
 
-import contextlib
 import os
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.railyard.rdma.plugins.module_utils import whole_file
 
 
 def bad_names(names: list[str]) -> list[str]:
@@ -108,24 +107,6 @@ def read_texts(folder: str) -> dict[str, str]:
     return texts
 
 
-def write(path: str, text: str) -> None:
-    """Write a file whole or not at all, for all to read; one that is there keeps its owner. Raises OSError."""
-    draft = None
-    try:
-        handle, draft = tempfile.mkstemp(prefix=".railyard-bundle-", dir=os.path.dirname(path))
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as target:
-            target.write(text)
-            os.fchmod(target.fileno(), 0o644)
-        with contextlib.suppress(FileNotFoundError, PermissionError):
-            there = os.stat(path)
-            os.chown(draft, there.st_uid, there.st_gid)
-        os.replace(draft, path)
-        draft = None
-    finally:
-        if draft is not None:
-            os.unlink(draft)
-
-
 def argument_spec() -> dict:
     return {
         "path": {"type": "path", "required": True},
@@ -156,7 +137,8 @@ def perform(module: AnsibleModule) -> None:
                 if action == "removed":
                     os.unlink(path)
                 elif action != "unchanged":
-                    write(path, wanted[name])
+                    data = wanted[name].encode("utf-8", "surrogateescape")
+                    whole_file.replace(path, data, ".railyard-bundle-", keep_owner=True)
     except OSError as error:
         module.fail_json(msg=f"cannot write the bundle to {folder}: {error.filename or folder}: {error.strerror}")
     diff = [

@@ -183,7 +183,7 @@ def perform(module):
             params["attachments_in"],
             params["required"],
         )
-        more["served"] = {name: state.is_served(api, name) for name in params["kinds"]}
+        more["served"] = {name: api.serves(*name.rsplit("/", 1)) for name in params["kinds"]}
         if params["drains"]:
             reasons = found["reasons"]
             if "pods" not in found:

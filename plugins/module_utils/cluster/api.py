@@ -183,15 +183,19 @@ class Api:
             return None
 
     def delete(self, path, uid, propagation=None):
-        """Delete the object at a path if it is still the one with that uid.
+        """Delete the object at a path if it is still the one with that uid; that it is gone (404) or another has taken its
+        name (409) is as good.
 
         propagation: ``Background``, ``Foreground`` or ``Orphan``; None for the kind's own default.
-        :raises ApiError: also when it is gone (404), or another has taken its name (409).
         """
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if propagation:
             body["propagationPolicy"] = propagation
-        return self.request("DELETE", path, body=body)
+        try:
+            self.request("DELETE", path, body=body)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
 
     def find_named(self, api_version, kind, namespace, name):
         """An object, None when it is not there or its kind is not served (yet)."""
@@ -199,6 +203,10 @@ class Api:
             return self.find(self.path(api_version, kind, namespace, name))
         except KindNotServed:
             return None
+
+    def serves(self, api_version, kind):
+        """Whether the server serves a kind (yet)."""
+        return kind in self._resources(api_version)
 
     def list_kind(self, api_version, kind, namespace=None, query=()):
         """All objects of a kind; none when the kind is not served (yet)."""

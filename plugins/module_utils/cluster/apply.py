@@ -13,6 +13,7 @@ import time
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed, answer_text
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.field_diff import conflicts, predicted
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import identity
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.looks import looks
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.owned import already_holds, own_fields
 
 APPLY = "application/apply-patch+yaml"
@@ -314,10 +315,8 @@ def wait_until_gone(api, objects, timeout, clock=time.monotonic, pause=time.slee
     """Labels of the objects that are still there when all are gone or ``timeout`` seconds are over (then not empty)."""
     unserved = {id(obj) for obj, _error in kinds_missing(api, objects)}
     objects = [obj for obj in objects if id(obj) not in unserved]
-    deadline, interval = clock() + timeout, 0.2
-    while True:
+    for _look in looks(timeout, clock=clock, pause=pause):
         left = [label(obj) for obj, live in zip(objects, read_live(api, objects)) if live is not None]
-        if not left or clock() >= deadline:
-            return left
-        pause(min(interval, max(0.0, deadline - clock())))
-        interval = min(interval * 1.5, 3.0)
+        if not left:
+            break
+    return left

@@ -10,73 +10,54 @@ from __future__ import annotations
 import time
 
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import lifetime
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import label
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.looks import looks
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.maintenance import controller_of
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.nccl_jobs import LABEL, MPI_JOB
 
 POD, SERVICE = ("v1", "Pod"), ("v1", "Service")
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.2, 3.0
 
 
-def listed(api, namespaces, mpi_operator):
-    """Objects of jobs in the order of removal: the MPI operator would make pods again while it has their job.
+def look(api, namespaces, mpi_operator):
+    """(objects of jobs in the order of removal, those that belong to an MPIJob and stay).
 
-    :param mpi_operator: whether MPIJobs are asked for, which may need a right that the account lacks.
+    MPIJobs come first: their operator would make pods again while it has them. The Job of :mod:`lifetime` controls none.
+
+    :param mpi_operator: whether MPIJobs are removed. Without, none is asked for, since the account may have no right to.
     :raises ApiError: the API server refuses or fails.
     """
-    found = []
+    ours, kept = [], []
     for version, kind in ([MPI_JOB] if mpi_operator else []) + [POD, SERVICE]:
         for namespace in namespaces:
-            items = api.list_kind(version, kind, namespace, [("labelSelector", LABEL)])
-            found += [{"apiVersion": version, "kind": kind, **item} for item in items]
-    return found
-
-
-def is_controlled(obj):
-    """Whether a controller, such as an MPIJob's, would make the object again. The Job of :mod:`lifetime` controls none."""
-    return any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences") or [])
-
-
-def name(obj):
-    """``Pod default/nccl-worker-0``."""
-    meta = obj["metadata"]
-    return f"{obj['kind']} {meta['namespace']}/{meta['name']}"
+            for item in api.list_kind(version, kind, namespace, [("labelSelector", LABEL)]):
+                stays = not mpi_operator and controller_of(item)
+                (kept if stays else ours).append({"apiVersion": version, "kind": kind, **item})
+    return ours, kept
 
 
 def remove(api, namespaces, mpi_operator, timeout, clock=time.monotonic, pause=time.sleep):
-    """(names of what was removed, names of what is still there, objects that belong to an MPIJob and stay).
+    """(labels of what was removed, of what is still there, of what belongs to an MPIJob and stays).
 
     It looks until nothing is left, since an MPI operator may just have been about to make a pod when its job went.
 
     :param namespaces: of the jobs.
-    :param mpi_operator: whether MPIJobs are removed; without, the pods of one stay.
+    :param mpi_operator: as for :func:`look`.
     :param timeout: seconds until all is gone.
     :raises ApiError: the API server refuses or fails.
     """
-    removed, owners, deadline, interval = {}, {}, clock() + timeout, SHORTEST_PAUSE
-    while True:
-        there = listed(api, namespaces, mpi_operator)
-        kept = [] if mpi_operator else [obj for obj in there if is_controlled(obj)]
-        ours = [obj for obj in there if obj not in kept]
+    seen, owners = {}, {}
+    for _look in looks(timeout, clock=clock, pause=pause):
+        ours, kept = look(api, namespaces, mpi_operator)
         owners.update({owner["uid"]: (place, owner) for place, owner in lifetime.owners_of(ours)})
         for obj in ours:
-            if not obj["metadata"].get("deletionTimestamp"):
-                _delete(api, obj)
-            removed[obj["metadata"]["uid"]] = name(obj)
-        if not ours or clock() >= deadline:
+            meta = obj["metadata"]
+            if not meta.get("deletionTimestamp"):
+                place = api.path(obj["apiVersion"], obj["kind"], meta["namespace"], meta["name"])
+                api.delete(place, meta["uid"], "Background")
+            seen[meta["uid"]] = label(obj)
+        if not ours:
+            lifetime.release(api, list(owners.values()))
             break
-        pause(min(interval, max(0.0, deadline - clock())))
-        interval = min(interval * 1.5, LONGEST_PAUSE)
-    if not ours:
-        lifetime.release(api, list(owners.values()))
-    left = {obj["metadata"]["uid"]: name(obj) for obj in ours}
-    return [text for uid, text in removed.items() if uid not in left], list(left.values()), kept
-
-
-def _delete(api, obj):
-    meta = obj["metadata"]
-    try:
-        api.delete(api.path(obj["apiVersion"], obj["kind"], meta["namespace"], meta["name"]), meta["uid"], "Background")
-    except ApiError as error:
-        # Gone in the meantime, or another of that name: the next look tells.
-        if error.status not in (404, 409):
-            raise
+    left = {obj["metadata"]["uid"] for obj in ours}
+    removed = [text for uid, text in seen.items() if uid not in left]
+    return removed, list(map(label, ours)), list(map(label, kept))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError, KindNotServed
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 
 SRIOV, CNI, IPAM = "sriovnetwork.openshift.io/v1", "k8s.cni.cncf.io/v1", "nv-ipam.nvidia.com/v1alpha1"
 # part: (API version, kind, whether it is looked for in the operator's namespace only)
@@ -135,16 +135,6 @@ def _nic_ids(api, namespace):
     """The lines of ConfigMap supported-nic-ids: ``vendor PF VF``, ids in hexadecimal. None when it is not there."""
     found = api.find(api.path("v1", "ConfigMap", namespace, NIC_IDS))
     return None if found is None else sorted((found.get("data") or {}).values())
-
-
-def is_served(api, name):
-    """Whether the server serves a kind, given as ``GROUP/VERSION/KIND``. Raises ApiError."""
-    version, _slash, kind = name.rpartition("/")
-    try:
-        api.kind(version, kind)
-    except KindNotServed:
-        return False
-    return True
 
 
 def read(api, namespace, prefixes=(), parts=None, whole=None, attachments_in=None, required=False):

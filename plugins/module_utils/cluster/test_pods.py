@@ -12,6 +12,7 @@ import time
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import lifetime
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.apply import apply_objects
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.looks import looks
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.pods import stuck_reason
 
 # The label's value is what the pods are for, the prefix of their names: verify leaves those of a benchmark alone. On a
@@ -142,9 +143,8 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
     :param timeout: seconds.
     :raises TestPodsError: some are still there.
     """
-    deadline, interval = clock() + timeout, 0.2
     asked, refused, owners = set(), {}, {}
-    while True:
+    for _look in looks(timeout, longest=2.0, clock=clock, pause=pause):
         left, others = left_pods(api, pods)
         owners.update((owner["uid"], (namespace, owner)) for namespace, owner in lifetime.owners_of(left))
         for pod in left:
@@ -159,14 +159,11 @@ def remove(api, pods, timeout, clock=time.monotonic, pause=time.sleep):
             needed = {owner["uid"] for _namespace, owner in lifetime.owners_of(others)}
             lifetime.release(api, [entry for uid, entry in owners.items() if uid not in needed])
             return sorted(asked)
-        if clock() >= deadline:
-            told = "; ".join(f"{pod['metadata']['name']} ({stuck_reason(pod)})" for pod in left[:5])
-            raise TestPodsError(
-                f"{len(left)} test pods are still there after {timeout} s: {told}. Their node or its kubelet may be down; the "
-                "next run removes them"
-            )
-        pause(max(0.0, min(interval, deadline - clock())))
-        interval = min(interval * 1.5, 2.0)
+    told = "; ".join(f"{pod['metadata']['name']} ({stuck_reason(pod)})" for pod in left[:5])
+    raise TestPodsError(
+        f"{len(left)} test pods are still there after {timeout} s: {told}. Their node or its kubelet may be down; the "
+        "next run removes them"
+    )
 
 
 def _delete(api, meta, place):
@@ -174,9 +171,7 @@ def _delete(api, meta, place):
     try:
         api.delete(api.path("v1", "Pod", meta["namespace"], meta["name"]), meta["uid"])
     except ApiError as error:
-        # 409: another pod has taken the name since; it is found in the next look.
-        if error.status not in (404, 409):
-            return {place: f"{place}: HTTP status {error.status}: {error.message}"}
+        return {place: f"{place}: HTTP status {error.status}: {error.message}"}
     return {}
 
 
@@ -216,9 +211,5 @@ def take_away(api, pods, timeout):
             raise
         if found is None or not is_ours(found) or api.list_items(api.path("v1", "Pod", name)):
             continue
-        try:
-            api.delete(api.path("v1", "Namespace", None, name), found["metadata"]["uid"])
-        except ApiError as error:
-            if error.status not in (404, 409):
-                raise
+        api.delete(api.path("v1", "Namespace", None, name), found["metadata"]["uid"])
     return {"removed": removed}

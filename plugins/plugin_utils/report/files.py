@@ -9,9 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 from pathlib import Path
 
+from ansible_collections.railyard.rdma.plugins.module_utils import whole_file
 from ansible_collections.railyard.rdma.plugins.plugin_utils.report.values import ReportError
 
 # An earlier report of a thousand nodes with all evidence is some ten megabytes.
@@ -58,23 +58,12 @@ def write(name: str, path: Path, content: bytes) -> None:
 
     :raises ReportError: it cannot be written; the old one is still there.
     """
-    temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".railyard-report-", dir=path.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fchmod(stream.fileno(), 0o644)
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-        temporary = None
+        whole_file.replace(path, content, ".railyard-report-")
     except OSError as error:
         raise ReportError(
             f"{name}: {path} cannot be written: {reason(error)}. What was there before is unchanged."
         ) from error
-    finally:
-        if temporary is not None:
-            os.unlink(temporary)
 
 
 def read(name: str, path: str) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import nccl_jobs
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
 from ansible_collections.railyard.rdma.plugins.modules import nccl_wait
+from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.timed_api import TimedServer
 
 RUNNING = {"running": {"startedAt": "x"}}
 
@@ -80,19 +81,14 @@ def test_what_is_missing_is_named():
     ]
 
 
-class Server:
-    """An API of pods and logs; ``faults`` are raised one after the other before answers."""
+class Server(TimedServer):
+    """An API of pods and logs."""
 
     def __init__(self, *looks, log="railyard-key ssh-ed25519 AAAA x\nlast line\n", faults=()):
-        self.looks, self.log, self.faults, self.clock = list(looks), log, list(faults), 0.0
-        self.api = Api(self.answer, pause=self.sleep, attempts=1, clock=lambda: self.clock)
-
-    def sleep(self, seconds):
-        self.clock += seconds
+        super().__init__(faults)
+        self.looks, self.log = list(looks), log
 
     def answer(self, method, path, query, body, content_type):
-        if self.faults:
-            raise self.faults.pop(0)
         if path.endswith("/log"):
             if isinstance(self.log, ApiError):
                 raise self.log

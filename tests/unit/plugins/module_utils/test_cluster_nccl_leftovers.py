@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import nccl_leftovers
-from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import Api, ApiError
+from ansible_collections.railyard.rdma.plugins.module_utils.cluster.api import ApiError
 from ansible_collections.railyard.rdma.plugins.modules import nccl_remove
+from ansible_collections.railyard.rdma.tests.unit.plugins.module_utils.timed_api import TimedServer
 
 MPI_JOB_OWNER = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "j", "uid": "j", "controller": True}
 LIFETIME = {"apiVersion": "batch/v1", "kind": "Job", "name": "railyard-lifetime-x", "uid": "x"}
@@ -20,23 +21,18 @@ def obj(kind, name, owner=None, **meta):
     return {"kind": kind, "metadata": {"name": name, "namespace": "n", "uid": name, "ownerReferences": owners, **meta}}
 
 
-class Server:
+class Server(TimedServer):
     """An API of jobs. Objects go at once, those named in ``slow`` after so many looks at their kind. An MPI operator
     makes the pods in ``late`` when its job has gone."""
 
     def __init__(self, *objects, mpi=True, slow=None, late=(), faults=()):
         self.objects = {o["metadata"]["uid"]: o for o in objects}
-        self.slow, self.late, self.faults = dict(slow or {}), list(late), list(faults)
+        super().__init__(faults)
+        self.slow, self.late = dict(slow or {}), list(late)
         self.kinds = {"pods": "Pod", "services": "Service", "jobs": "Job", **({"mpijobs": "MPIJob"} if mpi else {})}
-        self.deleted, self.listed, self.clock = [], [], 0.0
-        self.api = Api(self.answer, pause=self.sleep, attempts=1, clock=lambda: self.clock)
-
-    def sleep(self, seconds):
-        self.clock += seconds
+        self.deleted, self.listed = [], []
 
     def answer(self, method, path, query, body, content_type):
-        if self.faults:
-            raise self.faults.pop(0)
         if path in ("/api/v1", "/apis/kubeflow.org/v2beta1", "/apis/batch/v1"):
             return {"resources": [{"name": n, "kind": k, "namespaced": True} for n, k in self.kinds.items()]}
         words = path.split("/")
@@ -73,10 +69,7 @@ class Server:
             self.objects.update({o["metadata"]["uid"]: o for o in self.late})
 
     def remove(self, mpi_operator=True, timeout=60):
-        removed, left, kept = nccl_leftovers.remove(
-            self.api, ["n"], mpi_operator, timeout, clock=lambda: self.clock, pause=self.sleep
-        )
-        return removed, left, [nccl_leftovers.name(o) for o in kept]
+        return nccl_leftovers.remove(self.api, ["n"], mpi_operator, timeout, clock=lambda: self.clock, pause=self.sleep)
 
 
 def test_nothing_is_deleted_where_nothing_is():
