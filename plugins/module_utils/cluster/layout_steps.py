@@ -11,8 +11,8 @@ go last: until the new networks are there, the old ones may be asked for an addr
 Policies change so that no PF is without one at any moment. A PF that no policy names loses its VFs, and its node is
 drained for it. Two policies on one PF do no harm for a moment: the operator takes numVfs and mtu from the larger or the
 last one, which is what one of them asks for anyway (k8snetworkplumbingwg/sriov-network-operator, api/v1/helper.go,
-mergeConfigs). So new policies come first, then those change that take over PFs, then those that give PFs up, then the
-old ones go.
+mergeConfigs). So new policies come first, then those change that take over PFs, then those that give PFs up, of
+these the ones that take none over last, then the old ones go.
 
 The operator's admission webhook, off in the chart, refuses a PF in two policies. Where it is on, each new policy follows
 at once on the old ones that it replaces. The operator looks one second after the first of a row of changes, at all of
@@ -66,10 +66,16 @@ def _apart(objects):
 
 def _policy_steps(wanted, stale, live, refused):
     have = {identity(obj): devices(obj) for obj in live if obj["kind"] == POLICY}
-    # New ones, then those that only gain PFs, then those that give some up; for the rest in the given order.
-    ordered = sorted(
-        wanted, key=lambda obj: (identity(obj) in have, bool(have.get(identity(obj), set()) - devices(obj)))
-    )
+
+    def turn(obj):
+        # New ones, those that give nothing up, those that give up and gain, those that only give up: what one gives up,
+        # an earlier one has. For the rest in the given order.
+        old, new = have.get(identity(obj)), devices(obj)
+        if old is None:
+            return 0
+        return 1 if old <= new else 2 if new - old else 3
+
+    ordered = sorted(wanted, key=turn)
     left, steps = list(stale), [(APPLY, [obj for obj in ordered if identity(obj) not in refused])]
     for obj in ordered:
         if identity(obj) in refused:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster import layout_steps
 from ansible_collections.railyard.rdma.plugins.module_utils.cluster.foreign import identity
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 NAMES, PFS = ("a", "b", "c", "d"), ("0000:0c:00.0", "0000:0c:00.1", "0000:2a:00.0")
@@ -62,6 +62,11 @@ def swaps(before, after):
     return sum(bool(old - new) and bool(new - old) for old, new in stay) > 1
 
 
+# "b" takes over what "a" gives up, and gives up a PF itself.
+@example(
+    [policy("a", PFS[0], PFS[1]), policy("b", PFS[2])],
+    [policy("a", PFS[0]), policy("b", PFS[1])],
+)
 @given(layouts(), layouts())
 def test_no_pf_is_without_a_policy_in_between(before, after):
     states = list(walk(before, layout_steps.steps_of(after, changed(before, after), before)))
